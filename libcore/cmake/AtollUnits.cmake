@@ -1,0 +1,322 @@
+# One call per library, app and test.
+#
+#   atoll_library(core SOURCES ... PACKAGES ... [PUBLIC_PACKAGES ...])        libcore itself
+#   atoll_module(NAME SOURCES ... [USES core topo ...] [PACKAGES ...] [PUBLIC_PACKAGES ...])
+#   atoll_app(NAME SOURCES ... [USES ...] [PACKAGES ...])                     a program in bin/
+#   atoll_test(NAME SOURCES x.c [NP n] [USES ...] [PACKAGES ...] [LABELS ...] [TIMEOUT s] [ARGS ...] [ENV A=b ...])
+#   atoll_case(NAME SCRIPT x.sh [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ARGS ...] [ENV A=b ...])
+#   atoll_finish()                                                            once, from the top
+#
+# USES names units of this tree and is checked against the table of arrows below; PACKAGES names outside packages
+# (AtollPackages.cmake). PUBLIC_PACKAGES are those whose headers a public header includes. Every unit uses core. A
+# test belongs to the room of its folder, uses that room's unit and may include the room's src/ privately; hidden
+# symbols are not visible to it, so white-box tests list the .c file among their SOURCES.
+include_guard(GLOBAL)
+include(AtollArrows)
+
+# --- the arrows: unit -> units it may name in USES (core is always allowed) -----------------------------------------
+set(ATOLL_ARROWS_core "")
+set(ATOLL_ARROWS_topo "")
+set(ATOLL_ARROWS_model "")
+set(ATOLL_ARROWS_kernel "")
+set(ATOLL_ARROWS_data "")
+set(ATOLL_ARROWS_island topo)
+set(ATOLL_ARROWS_profile topo)
+set(ATOLL_ARROWS_layer model kernel)
+set(ATOLL_ARROWS_plan island topo model layer profile)
+set(ATOLL_ARROWS_ckpt model plan)
+set(ATOLL_ARROWS_train layer plan data ckpt model kernel island topo profile)
+set(ATOLL_ARROWS_UNITS core topo model kernel data island profile layer plan ckpt train)
+
+# Room of the calling CMakeLists.txt: the unit's name for libcore and modules/<name>, "-" elsewhere (apps, regression
+# may use everything). A test/ folder belongs to the room above it.
+function(atoll_room out_unit out_folder)
+  cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE where)
+  if(where MATCHES "^libcore(/|$)")
+    set(${out_unit} core PARENT_SCOPE)
+    set(${out_folder} ${PROJECT_SOURCE_DIR}/libcore PARENT_SCOPE)
+  elseif(where MATCHES "^modules/([^/]+)")
+    set(${out_unit} ${CMAKE_MATCH_1} PARENT_SCOPE)
+    set(${out_folder} ${PROJECT_SOURCE_DIR}/modules/${CMAKE_MATCH_1} PARENT_SCOPE)
+  else()
+    set(${out_unit} - PARENT_SCOPE)
+    set(${out_folder} ${CMAKE_CURRENT_SOURCE_DIR} PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Refuse a USES edge that is not in the table, and remember it for the closure.
+function(atoll_check_uses unit what uses)
+  foreach(used IN LISTS uses)
+    if(NOT used IN_LIST ATOLL_ARROWS_UNITS)
+      message(FATAL_ERROR "${what} USES '${used}', which is not a unit (${ATOLL_ARROWS_UNITS})")
+    endif()
+    if(NOT unit STREQUAL "-" AND NOT used STREQUAL core AND NOT used STREQUAL unit
+       AND NOT used IN_LIST ATOLL_ARROWS_${unit})
+      message(FATAL_ERROR "${what} USES '${used}': no such arrow in DESIGN; '${unit}' may use core "
+                          "${ATOLL_ARROWS_${unit}}")
+    endif()
+  endforeach()
+endfunction()
+
+function(atoll_room_uses folder unit uses)
+  set_property(GLOBAL APPEND PROPERTY ATOLL_ROOM_FOLDERS ${folder})
+  set_property(GLOBAL PROPERTY ATOLL_ROOM_UNIT_${folder} ${unit})
+  set_property(GLOBAL APPEND PROPERTY ATOLL_ROOM_USES_${folder} ${uses})
+endfunction()
+
+function(atoll_link_packages target visibility packages)
+  foreach(package IN LISTS packages)
+    if(NOT TARGET AtollPackage::${package})
+      message(FATAL_ERROR "${target} asks for package '${package}', which AtollPackages.cmake does not know")
+    endif()
+    target_link_libraries(${target} ${visibility} AtollPackage::${package})
+  endforeach()
+endfunction()
+
+function(atoll_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 A "" "" "SOURCES;USES;PACKAGES;PUBLIC_PACKAGES")
+  if(A_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "atoll_library(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT name IN_LIST ATOLL_ARROWS_UNITS)
+    message(FATAL_ERROR "unit '${name}' has no row in the table of arrows (libcore/cmake/AtollUnits.cmake)")
+  endif()
+  list(REMOVE_ITEM A_USES core)
+  atoll_check_uses(${name} "unit ${name}" "${A_USES}")
+  set(target atoll_${name})
+  add_library(${target} SHARED ${A_SOURCES})
+  add_library(Atoll::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${name} VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} INSTALL_RPATH "$ORIGIN")
+  target_include_directories(${target}
+    PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src ${CMAKE_CURRENT_BINARY_DIR})
+  if(NOT name STREQUAL core)
+    target_link_libraries(${target} PUBLIC Atoll::core)
+  endif()
+  foreach(used IN LISTS A_USES)
+    target_link_libraries(${target} PUBLIC Atoll::${used})
+  endforeach()
+  atoll_link_packages(${target} PRIVATE "${A_PACKAGES}")
+  foreach(package IN LISTS A_PUBLIC_PACKAGES)
+    # MPI is the only package in public headers; the exported target names CMake's own, found by AtollConfig.cmake.
+    if(package STREQUAL mpi)
+      target_link_libraries(${target} PUBLIC MPI::MPI_C)
+    else()
+      message(FATAL_ERROR "unit ${name}: public headers may include mpi.h only, not '${package}'")
+    endif()
+  endforeach()
+  # What the library does not define must be named by its own link line.
+  target_link_options(${target} PRIVATE $<$<STREQUAL:${ATOLL_SANITIZE},>:-Wl,--no-undefined>)
+  set_property(GLOBAL APPEND PROPERTY ATOLL_LIBRARIES ${name})
+  set_property(GLOBAL PROPERTY ATOLL_UNIT_USES_${name} ${A_USES})
+  set_property(GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${name} ${CMAKE_CURRENT_SOURCE_DIR})
+  atoll_room_uses(${CMAKE_CURRENT_SOURCE_DIR} ${name} "${A_USES}")
+endfunction()
+
+function(atoll_module name)
+  atoll_library(${name} ${ARGN})
+endfunction()
+
+function(atoll_app name)
+  cmake_parse_arguments(PARSE_ARGV 1 A "" "" "SOURCES;USES;PACKAGES")
+  if(A_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "atoll_app(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
+  endif()
+  atoll_check_uses(- "app ${name}" "${A_USES}")
+  list(REMOVE_ITEM A_USES core)
+  add_executable(${name} ${A_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/${ATOLL_BIN_TO_LIB}")
+  foreach(used core ${A_USES})
+    target_link_libraries(${name} PRIVATE Atoll::${used})
+  endforeach()
+  atoll_link_packages(${name} PRIVATE "${A_PACKAGES}")
+  set_property(GLOBAL APPEND PROPERTY ATOLL_APPS ${name})
+  atoll_room_uses(${CMAKE_CURRENT_SOURCE_DIR} - "${A_USES}")
+endfunction()
+
+# What every test gets, in this order, before its own ENV.
+function(atoll_test_properties name labels timeout processors env)
+  if(NOT timeout)
+    set(timeout 60)
+  endif()
+  # Sanitized programs are several times slower; the promise under test is not the speed.
+  if(ATOLL_SANITIZE)
+    math(EXPR timeout "${timeout} * 3")
+    list(PREPEND env "ASAN_OPTIONS=fast_unwind_on_malloc=0:detect_leaks=1:abort_on_error=0"
+         "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/regression/lib/lsan.supp:print_suppressions=0"
+         "UBSAN_OPTIONS=print_stacktrace=1")
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77 ENVIRONMENT "${env}")
+endfunction()
+
+function(atoll_test name)
+  if(NOT ATOLL_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 A "" "NP;TIMEOUT" "SOURCES;USES;PACKAGES;LABELS;ARGS;ENV")
+  if(A_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "atoll_test(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
+  endif()
+  atoll_room(unit folder)
+  atoll_check_uses(${unit} "test ${name}" "${A_USES}")
+  set(uses core ${A_USES})
+  if(NOT unit STREQUAL "-")
+    list(APPEND uses ${unit})
+  endif()
+  list(REMOVE_DUPLICATES uses)
+  set(target test_${name})
+  add_executable(${target} ${A_SOURCES})
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/src)
+  foreach(used IN LISTS uses)
+    target_link_libraries(${target} PRIVATE Atoll::${used})
+  endforeach()
+  set(packages cmocka m ${A_PACKAGES})
+  if(DEFINED A_NP)
+    list(APPEND packages mpi)
+  endif()
+  atoll_link_packages(${target} PRIVATE "${packages}")
+  # Where fixtures and scratch files are, for tests that need either.
+  target_compile_definitions(${target} PRIVATE
+    ATOLL_TEST_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" ATOLL_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+    ATOLL_TEST_BINARY_DIR="${CMAKE_CURRENT_BINARY_DIR}")
+  # Assertions stay on in tests, whatever the build type.
+  target_compile_options(${target} PRIVATE -UNDEBUG)
+  if(DEFINED A_NP)
+    add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}
+      COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/mpi-test.sh ${A_NP} $<TARGET_FILE:${target}> ${A_ARGS})
+    set(labels mpi)
+    set(processors ${A_NP})
+    if(processors GREATER 2)
+      set(processors 2)
+    endif()
+  else()
+    add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} COMMAND ${target} ${A_ARGS})
+    set(labels unit)
+    set(processors 1)
+  endif()
+  if(A_LABELS)
+    set(labels ${A_LABELS})
+  endif()
+  if(NOT unit STREQUAL "-")
+    list(APPEND labels ${unit})
+    list(REMOVE_DUPLICATES labels)
+  endif()
+  atoll_test_properties(${name} "${labels}" "${A_TIMEOUT}" ${processors} "${A_ENV}")
+  if(A_USES AND NOT unit STREQUAL "-")
+    atoll_room_uses(${folder} ${unit} "${A_USES}")
+  endif()
+endfunction()
+
+function(atoll_case name)
+  if(NOT ATOLL_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 A "" "SCRIPT;TIMEOUT;PROCESSORS" "LABELS;ARGS;ENV")
+  if(A_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "atoll_case(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
+  endif()
+  cmake_path(ABSOLUTE_PATH A_SCRIPT BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} NORMALIZE OUTPUT_VARIABLE script)
+  set(work ${CMAKE_CURRENT_BINARY_DIR}/work/${name})
+  file(MAKE_DIRECTORY ${work})
+  add_test(NAME ${name} WORKING_DIRECTORY ${work} COMMAND bash ${script} ${A_ARGS})
+  if(NOT A_LABELS)
+    set(A_LABELS regression)
+  endif()
+  if(NOT A_PROCESSORS)
+    set(A_PROCESSORS 1)
+  endif()
+  atoll_test_properties(${name} "${A_LABELS}" "${A_TIMEOUT}" ${A_PROCESSORS}
+    "ATOLL_SOURCE_DIR=${PROJECT_SOURCE_DIR};ATOLL_BUILD_DIR=${PROJECT_BINARY_DIR};ATOLL_CASE=${name};ATOLL_WORK=${work};${A_ENV}")
+endfunction()
+
+# --- once, after all rooms ----------------------------------------------------------------------------------------------
+
+# Everything reachable over USES from `uses`, core included.
+function(atoll_closure uses out)
+  set(todo ${uses})
+  set(seen core)
+  while(todo)
+    list(POP_FRONT todo unit)
+    if(unit IN_LIST seen)
+      continue()
+    endif()
+    list(APPEND seen ${unit})
+    get_property(more GLOBAL PROPERTY ATOLL_UNIT_USES_${unit})
+    list(APPEND todo ${more})
+  endwhile()
+  set(${out} "${seen}" PARENT_SCOPE)
+endfunction()
+
+function(atoll_finish)
+  # Arrows: header -> unit, room -> units it may include.
+  get_property(libraries GLOBAL PROPERTY ATOLL_LIBRARIES)
+  set(headers "")
+  foreach(unit IN LISTS libraries)
+    get_property(folder GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${unit})
+    file(GLOB_RECURSE found RELATIVE ${folder}/include CONFIGURE_DEPENDS ${folder}/include/*.h)
+    foreach(header IN LISTS found)
+      list(APPEND headers "${header}|${unit}")
+    endforeach()
+  endforeach()
+  get_property(folders GLOBAL PROPERTY ATOLL_ROOM_FOLDERS)
+  list(REMOVE_DUPLICATES folders)
+  set(rooms "")
+  foreach(folder IN LISTS folders)
+    get_property(unit GLOBAL PROPERTY ATOLL_ROOM_UNIT_${folder})
+    get_property(uses GLOBAL PROPERTY ATOLL_ROOM_USES_${folder})
+    atoll_closure("${uses}" allowed)
+    list(JOIN allowed "," allowed)
+    list(APPEND rooms "${folder}|${unit}|${allowed}")
+  endforeach()
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/atoll-arrows.cmake @ONLY CONTENT
+"set(ATOLL_ARROWS_ROOMS \"@rooms@\")
+set(ATOLL_ARROWS_HEADERS \"@headers@\")
+set(ATOLL_ARROWS_SOURCE \"@PROJECT_SOURCE_DIR@\")
+")
+  atoll_arrows_check("${rooms}" "${headers}" "${PROJECT_SOURCE_DIR}" bad)
+  if(bad)
+    message(FATAL_ERROR "Includes against the arrows of DESIGN:${bad}\n")
+  endif()
+  if(ATOLL_TESTS)
+    add_test(NAME arrows_point_one_way
+      COMMAND ${CMAKE_COMMAND} -DATOLL_ARROWS_TABLE=${PROJECT_BINARY_DIR}/atoll-arrows.cmake
+              -P ${PROJECT_SOURCE_DIR}/libcore/cmake/AtollArrows.cmake)
+    atoll_test_properties(arrows_point_one_way "unit;build" 60 1 "")
+  endif()
+
+  # Summary.
+  get_property(apps GLOBAL PROPERTY ATOLL_APPS)
+  list(JOIN libraries " " libraries)
+  list(JOIN apps " " apps)
+  set(text "\n  Atoll ${PROJECT_VERSION}\n")
+  foreach(row
+      "build type|${CMAKE_BUILD_TYPE}"
+      "compiler|${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}"
+      "prefix|${CMAKE_INSTALL_PREFIX}"
+      "CUDA (${ATOLL_CUDA})|${ATOLL_CUDA_STATE}"
+      "NCCL (${ATOLL_NCCL})|${ATOLL_NCCL_STATE}"
+      "PAPI (${ATOLL_PAPI})|${ATOLL_PAPI_STATE}"
+      ${ATOLL_PACKAGE_SUMMARY}
+      "tests|${ATOLL_TESTS}"
+      "sanitizers|${ATOLL_SANITIZE}"
+      "coverage|${ATOLL_COVERAGE}"
+      "warnings are errors|${ATOLL_WERROR}"
+      "libraries|${libraries}"
+      "programs|${apps}")
+    string(REPLACE "|" ";" row "${row}")
+    list(GET row 0 key)
+    list(GET row 1 value)
+    if(value STREQUAL "")
+      set(value "none")
+    endif()
+    string(LENGTH "${key}" length)
+    math(EXPR pad "22 - ${length}")
+    string(REPEAT " " ${pad} pad)
+    string(APPEND text "    ${key}${pad}${value}\n")
+  endforeach()
+  message(STATUS "${text}")
+endfunction()
