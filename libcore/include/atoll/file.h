@@ -1,0 +1,48 @@
+/** Files that are either whole or absent: write a sibling, check every call, sync, rename, sync the directory.
+ *  All local. Every operation can be made to fail through fault.h. Errors are IO (NOINPUT for a missing input) and name path and errno. */
+#ifndef ATOLL_FILE_H
+#define ATOLL_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "atoll/digest.h"
+#include "atoll/err.h"
+
+ATOLL_BEGIN_C
+
+/** Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure. */
+ATOLL_API atoll_err atoll_file_replace(const char *path, const void *data, size_t bytes);
+/** The same without fsync: for files that are a convenience (progress, metrics snapshots). Still atomic for readers. */
+ATOLL_API atoll_err atoll_file_publish(const char *path, const void *data, size_t bytes);
+/** New file: data written and synced; fails with IO (EEXIST) when path exists. Removes the partial file on failure. */
+ATOLL_API atoll_err atoll_file_create(const char *path, const void *data, size_t bytes);
+/** Append with one write() per call; creates the file. */
+ATOLL_API atoll_err atoll_file_append(const char *path, const void *data, size_t bytes);
+ATOLL_API atoll_err atoll_file_sync_dir(const char *dir);
+ATOLL_API atoll_err atoll_file_rename(const char *from, const char *to);
+/** Whole file into memory; a NUL follows the last byte. *data is owned: free(). */
+ATOLL_API atoll_err atoll_file_read(const char *path, char **data, size_t *bytes);
+/** Digest of a file's bytes, read in pieces. */
+ATOLL_API atoll_err atoll_file_digest(const char *path, atoll_digest *digest, int64_t *bytes);
+/** mkdir -p with mode 0777 & ~umask; existing directories are fine. */
+ATOLL_API atoll_err atoll_file_mkdirs(const char *dir);
+ATOLL_API int atoll_file_exists(const char *path);
+ATOLL_API int atoll_file_is_dir(const char *path);
+/** Removes a file, or a directory and what is in it (never follows symbolic links). Missing is fine. */
+ATOLL_API atoll_err atoll_file_remove_tree(const char *path);
+/** Bytes a non-root user may still write in the file system of dir. */
+ATOLL_API atoll_err atoll_file_space(const char *dir, int64_t *bytes);
+/** Names in a directory, sorted, without . and ..; owned: atoll_file_list_free(). */
+ATOLL_API atoll_err atoll_file_list(const char *dir, char ***names, size_t *n);
+ATOLL_API void atoll_file_list_free(char ***names, size_t n);
+/** Exclusive lock file with host, pid, job and time inside. BUSY names the holder. A stale lock is taken over with a warning when its holder
+ *  provably ended (same host and pid gone, or same Slurm job id). *token is owned; unlock frees it and removes the file. */
+typedef struct atoll_file_lock atoll_file_lock;
+ATOLL_API atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **token);
+ATOLL_API void atoll_file_lock_release(atoll_file_lock **token);
+/** dir/name into buf; INTERNAL when it does not fit. */
+ATOLL_API atoll_err atoll_path_join(char *buf, size_t n, const char *dir, const char *name);
+
+ATOLL_END_C
+#endif
