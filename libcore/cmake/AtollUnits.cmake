@@ -4,13 +4,15 @@
 #   atoll_module(NAME SOURCES ... [USES core topo ...] [PACKAGES ...] [PUBLIC_PACKAGES ...])
 #   atoll_app(NAME SOURCES ... [USES ...] [PACKAGES ...])                     a program in bin/
 #   atoll_test(NAME SOURCES x.c [NP n] [USES ...] [PACKAGES ...] [LABELS ...] [TIMEOUT s] [ARGS ...] [ENV A=b ...])
-#   atoll_case(NAME SCRIPT x.sh [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ARGS ...] [ENV A=b ...])
+#              [SERIAL]
+#   atoll_case(NAME SCRIPT x.sh [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ARGS ...] [ENV A=b ...] [SERIAL])
 #   atoll_finish()                                                            once, from the top
 #
 # USES names units of this tree and is checked against the table of arrows below; PACKAGES names outside packages
 # (AtollPackages.cmake). PUBLIC_PACKAGES are those whose headers a public header includes. Every unit uses core. A
 # test belongs to the room of its folder, uses that room's unit and may include the room's src/ privately; hidden
-# symbols are not visible to it, so white-box tests list the .c file among their SOURCES.
+# symbols are not visible to it, so white-box tests list the .c file among their SOURCES. SERIAL tests run alone: those
+# that compare times, or start daemons. Exit 77 means skipped, with the reason printed.
 include_guard(GLOBAL)
 include(AtollArrows)
 
@@ -107,7 +109,9 @@ function(atoll_library name)
     endif()
   endforeach()
   # What the library does not define must be named by its own link line.
-  target_link_options(${target} PRIVATE $<$<STREQUAL:${ATOLL_SANITIZE},>:-Wl,--no-undefined>)
+  if(NOT ATOLL_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
   set_property(GLOBAL APPEND PROPERTY ATOLL_LIBRARIES ${name})
   set_property(GLOBAL PROPERTY ATOLL_UNIT_USES_${name} ${A_USES})
   set_property(GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${name} ${CMAKE_CURRENT_SOURCE_DIR})
@@ -156,7 +160,7 @@ function(atoll_test name)
   if(NOT ATOLL_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 A "" "NP;TIMEOUT" "SOURCES;USES;PACKAGES;LABELS;ARGS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 A "SERIAL" "NP;TIMEOUT" "SOURCES;USES;PACKAGES;LABELS;ARGS;ENV")
   if(A_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "atoll_test(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
   endif()
@@ -206,6 +210,7 @@ function(atoll_test name)
     list(REMOVE_DUPLICATES labels)
   endif()
   atoll_test_properties(${name} "${labels}" "${A_TIMEOUT}" ${processors} "${A_ENV}")
+  set_tests_properties(${name} PROPERTIES RUN_SERIAL ${A_SERIAL})
   if(A_USES AND NOT unit STREQUAL "-")
     atoll_room_uses(${folder} ${unit} "${A_USES}")
   endif()
@@ -215,7 +220,7 @@ function(atoll_case name)
   if(NOT ATOLL_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 A "" "SCRIPT;TIMEOUT;PROCESSORS" "LABELS;ARGS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 A "SERIAL" "SCRIPT;TIMEOUT;PROCESSORS" "LABELS;ARGS;ENV")
   if(A_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "atoll_case(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
   endif()
@@ -231,6 +236,7 @@ function(atoll_case name)
   endif()
   atoll_test_properties(${name} "${A_LABELS}" "${A_TIMEOUT}" ${A_PROCESSORS}
     "ATOLL_SOURCE_DIR=${PROJECT_SOURCE_DIR};ATOLL_BUILD_DIR=${PROJECT_BINARY_DIR};ATOLL_CASE=${name};ATOLL_WORK=${work};${A_ENV}")
+  set_tests_properties(${name} PROPERTIES RUN_SERIAL ${A_SERIAL})
 endfunction()
 
 # --- once, after all rooms ----------------------------------------------------------------------------------------------
@@ -249,6 +255,92 @@ function(atoll_closure uses out)
     list(APPEND todo ${more})
   endwhile()
   set(${out} "${seen}" PARENT_SCOPE)
+endfunction()
+
+# Each public header compiles alone in C and C++, and each library exports what its headers declare, nothing else.
+function(atoll_public_surface headers)
+  if(NOT ATOLL_TESTS)
+    return()
+  endif()
+  set(mpi_includes ${MPI_C_INCLUDE_DIRS})
+  list(TRANSFORM mpi_includes PREPEND -I)
+  set(cxx "-")
+  if(CMAKE_CXX_COMPILER)
+    set(cxx ${CMAKE_CXX_COMPILER})
+  endif()
+  foreach(entry IN LISTS headers)
+    string(REPLACE "|" ";" entry "${entry}")
+    list(GET entry 0 header)
+    list(GET entry 1 unit)
+    # Only the folders this unit may see: a header that reaches further fails here.
+    atoll_closure("${unit}" closure)
+    set(includes "")
+    foreach(used IN LISTS closure)
+      get_property(folder GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${used})
+      if(folder)
+        list(APPEND includes -I${folder}/include)
+      endif()
+    endforeach()
+    string(REGEX REPLACE "^atoll/|\\.h$" "" short "${header}")
+    string(MAKE_C_IDENTIFIER "${short}" short)
+    add_test(NAME header_${short}_compiles_alone
+      COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/header-alone.sh ${header} ${CMAKE_C_COMPILER} ${cxx}
+              ${includes} ${mpi_includes})
+    atoll_test_properties(header_${short}_compiles_alone "unit;build;${unit}" 60 1 "")
+  endforeach()
+  get_property(libraries GLOBAL PROPERTY ATOLL_LIBRARIES)
+  foreach(unit IN LISTS libraries)
+    get_property(folder GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${unit})
+    add_test(NAME ${unit}_exports_its_headers
+      COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/exports.sh ${CMAKE_NM} $<TARGET_FILE:atoll_${unit}> ${folder}/include)
+    atoll_test_properties(${unit}_exports_its_headers "unit;build;${unit}" 60 1 "")
+  endforeach()
+endfunction()
+
+function(atoll_install libraries)
+  set(targets ${libraries})
+  list(TRANSFORM targets PREPEND atoll_)
+  get_property(apps GLOBAL PROPERTY ATOLL_APPS)
+  install(TARGETS ${targets} EXPORT AtollTargets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  if(apps)
+    install(TARGETS ${apps} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+  foreach(unit IN LISTS libraries)
+    get_property(folder GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${unit})
+    install(DIRECTORY ${folder}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+  endforeach()
+
+  set(config ${CMAKE_INSTALL_LIBDIR}/cmake/Atoll)
+  include(CMakePackageConfigHelpers)
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/libcore/cmake/AtollConfig.cmake.in
+    ${PROJECT_BINARY_DIR}/AtollConfig.cmake INSTALL_DESTINATION ${config})
+  # Before 1.0 a minor version may change the interface.
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/AtollConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(EXPORT AtollTargets NAMESPACE Atoll:: DESTINATION ${config})
+  install(FILES ${PROJECT_BINARY_DIR}/AtollConfig.cmake ${PROJECT_BINARY_DIR}/AtollConfigVersion.cmake
+    DESTINATION ${config})
+
+  # pkg-config. The prefix is found from the file's own place, so a moved installation still works. Dependants come
+  # before what they use, for linkers that read left to right.
+  set(ATOLL_PC_LIBS "")
+  foreach(unit IN LISTS libraries)
+    string(PREPEND ATOLL_PC_LIBS " -latoll_${unit}")
+  endforeach()
+  cmake_path(SET here NORMALIZE ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
+  cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${here} OUTPUT_VARIABLE ATOLL_PC_TO_PREFIX)
+  set(ATOLL_PC_MPI "")
+  foreach(module ompi-c mpich MVAPICH2)
+    if(PKG_CONFIG_FOUND AND NOT ATOLL_PC_MPI)
+      pkg_check_modules(ATOLL_PC_${module} QUIET ${module})
+      if(ATOLL_PC_${module}_FOUND)
+        set(ATOLL_PC_MPI ${module})
+      endif()
+    endif()
+  endforeach()
+  configure_file(${PROJECT_SOURCE_DIR}/libcore/cmake/atoll.pc.in ${PROJECT_BINARY_DIR}/atoll.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/atoll.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES README.md INSTALL CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 endfunction()
 
 function(atoll_finish)
@@ -287,6 +379,9 @@ set(ATOLL_ARROWS_SOURCE \"@PROJECT_SOURCE_DIR@\")
               -P ${PROJECT_SOURCE_DIR}/libcore/cmake/AtollArrows.cmake)
     atoll_test_properties(arrows_point_one_way "unit;build" 60 1 "")
   endif()
+
+  atoll_public_surface("${headers}")
+  atoll_install("${libraries}")
 
   # Summary.
   get_property(apps GLOBAL PROPERTY ATOLL_APPS)
