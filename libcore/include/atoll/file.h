@@ -11,7 +11,8 @@
 
 ATOLL_BEGIN_C
 
-/** Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure. */
+/** Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure (without hard
+ *  links a failed directory sync alone cannot be undone: path then holds the new content, whole). */
 ATOLL_API atoll_err atoll_file_replace(const char *path, const void *data, size_t bytes);
 /** The same without fsync: for files that are a convenience (progress, metrics snapshots). Still atomic for readers. */
 ATOLL_API atoll_err atoll_file_publish(const char *path, const void *data, size_t bytes);
@@ -36,8 +37,9 @@ ATOLL_API atoll_err atoll_file_space(const char *dir, int64_t *bytes);
 /** Names in a directory, sorted, without . and ..; owned: atoll_file_list_free(). */
 ATOLL_API atoll_err atoll_file_list(const char *dir, char ***names, size_t *n);
 ATOLL_API void atoll_file_list_free(char ***names, size_t n);
-/** Exclusive lock file with host, pid, job and time inside. BUSY names the holder. A stale lock is taken over with a warning when its holder
- *  provably ended (same host and pid gone, or same Slurm job id). *token is owned; unlock frees it and removes the file. */
+/** Exclusive lock file with host, boot, pid, job and time inside. BUSY names the holder. A stale lock is taken over with a warning when its
+ *  holder provably ended: its process on this host is gone, its host booted since, or it belonged to an earlier run of the same Slurm
+ *  job (same job id, other restart count). *token is owned; release frees it and removes the file if it is still ours. */
 typedef struct atoll_file_lock atoll_file_lock;
 ATOLL_API atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **token);
 ATOLL_API void atoll_file_lock_release(atoll_file_lock **token);
