@@ -257,7 +257,8 @@ function(atoll_closure uses out)
   set(${out} "${seen}" PARENT_SCOPE)
 endfunction()
 
-# Each public header compiles alone in C and C++, and each library exports what its headers declare, nothing else.
+# Each public header compiles alone in C and C++, each library exports what its headers declare and nothing else, and
+# each program answers --version, --help and nonsense as all do.
 function(atoll_public_surface headers)
   if(NOT ATOLL_TESTS)
     return()
@@ -294,6 +295,13 @@ function(atoll_public_surface headers)
     add_test(NAME ${unit}_exports_its_headers
       COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/exports.sh ${CMAKE_NM} $<TARGET_FILE:atoll_${unit}> ${folder}/include)
     atoll_test_properties(${unit}_exports_its_headers "unit;build;${unit}" 60 1 "")
+  endforeach()
+  get_property(apps GLOBAL PROPERTY ATOLL_APPS)
+  foreach(app IN LISTS apps)
+    string(MAKE_C_IDENTIFIER ${app} name)
+    add_test(NAME ${name}_keeps_the_common_promises
+      COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/program.sh $<TARGET_FILE:${app}> ${PROJECT_VERSION})
+    atoll_test_properties(${name}_keeps_the_common_promises "regression;build" 60 1 "")
   endforeach()
 endfunction()
 
