@@ -16,7 +16,7 @@ typedef struct atoll_device_backend {
   const char *kind;
   int priority;        /* higher is preferred when the user says "auto" */
   int host_memory;     /* host code may dereference its allocations */
-  atoll_err (*probe)(const char **why_not);
+  atoll_err (*probe)(const char **why_not); /* optional: NULL is always willing */
   atoll_err (*open)(const atoll_device_params *params, void **self);
   void (*close)(void *self);
   atoll_err (*alloc)(void *self, size_t bytes, void **p); /* optional when host_memory */
@@ -25,6 +25,7 @@ typedef struct atoll_device_backend {
   void (*queue_destroy)(void *q);
   atoll_err (*submit)(void *q, atoll_task task, const void *args, size_t bytes);
   atoll_err (*copy)(void *q, void *to, const void *from, size_t bytes); /* optional when host_memory */
+  atoll_err (*zero)(void *q, void *to, size_t bytes);                   /* optional when host_memory */
   atoll_err (*record)(void *q, void *e);
   atoll_err (*wait)(void *q, void *e);
   atoll_err (*sync)(void *q);
