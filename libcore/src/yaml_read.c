@@ -328,8 +328,10 @@ atoll_err atoll_yaml_parse(const char *name, const char *text, size_t bytes, ato
   atoll_err err = read_events(&r);
   yaml_parser_delete(&r.parser);
   /* Nothing but comments: a mapping without keys, so that what is required is reported as missing. */
-  if (err == ATOLL_OK && r.root && r.root->kind == YAML_SCALAR && !*r.root->text && !r.root->quoted)
+  if (err == ATOLL_OK && r.root && r.root->kind == YAML_SCALAR && !*r.root->text && !r.root->quoted) {
     r.root->kind = YAML_MAP;
+    r.root->line = 1;
+  }
   if (err == ATOLL_OK && !r.root) {
     atoll_yaml *empty;
     err = add_node(&r, YAML_MAP, 1, &empty);
