@@ -1,0 +1,374 @@
+/* The cpu backend: cuts each kernel into blocks of fixed size and gives them to OpenMP threads. Which thread does a block never matters:
+ * blocks write apart, or their partial sums are added in block order afterwards. */
+#include "cpu_impl.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel_impl.h"
+
+#define BLOCK INT64_C(16384) /* elements: 64 KiB, so a block and its neighbours stay in the second-level cache */
+#define ROWS INT64_C(16)
+#define BITS 1024 /* random numbers made at a time */
+
+const struct cpu_vec *cpu_vec_best(void)
+{
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
+    return &cpu_vec_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return &cpu_vec_avx2;
+#endif
+  return &cpu_vec_plain;
+}
+
+const char *kernels_cpu_describe(void)
+{
+  static char text[320];
+  static _Atomic int done;
+  if (!done) { /* every caller writes the same bytes */
+    snprintf(text, sizeof text, "cpu: GEMM by %s; vectors %s", cpu_gemm_describe(), cpu_vec_best()->name);
+    done = 1;
+  }
+  return text;
+}
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* A team no larger than the work. */
+static inline int team(int threads, int64_t blocks)
+{
+  return blocks < 1 ? 1 : (int64_t)threads > blocks ? (int)blocks : threads;
+}
+
+/* ---- matrices ---- */
+
+static atoll_err cpu_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I, int64_t O)
+{
+  return cpu_gemm(threads, 0, 1, R, O, I, x, I, w, I, 0, y, O, b);
+}
+
+static atoll_err cpu_linear_backward_input(int threads, const float *dy, const float *w, float *dx, int64_t R, int64_t I, int64_t O, int accumulate)
+{
+  return cpu_gemm(threads, 0, 0, R, I, O, dy, O, w, I, accumulate, dx, I, NULL);
+}
+
+static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db, int64_t R, int64_t I, int64_t O)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  if (db) {
+    int64_t strips = (O + CPU_STRIP - 1) / CPU_STRIP;
+#pragma omp parallel for num_threads(team(threads, strips)) schedule(static)
+    for (int64_t k = 0; k < strips; k++)
+      v->column_sum(dy, db, R, O, k * CPU_STRIP, least(CPU_STRIP, O - k * CPU_STRIP));
+  }
+  return cpu_gemm(threads, 1, 0, O, I, R, dy, O, x, I, 1, dw, I, NULL);
+}
+
+/* ---- LayerNorm ---- */
+
+static atoll_err cpu_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y, float *mean, float *rstd, int64_t R, int64_t C)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (R + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++) {
+      v->layernorm_stats(x + r * C, mean + r, rstd + r, C);
+      v->layernorm_apply(x + r * C, mean[r], rstd[r], gamma, beta, y + r * C, C);
+    }
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_layernorm_apply(int threads, const float *x, const float *mean, const float *rstd, const float *gamma, const float *beta, float *y, int64_t R, int64_t C)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (R + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++)
+      v->layernorm_apply(x + r * C, mean[r], rstd[r], gamma, beta, y + r * C, C);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_layernorm_backward_input(int threads, const float *dy, const float *x, const float *mean, const float *rstd, const float *gamma, float *dx, int64_t R, int64_t C, int accumulate)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (R + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++)
+      v->layernorm_backward_input(dy + r * C, x + r * C, mean[r], rstd[r], gamma, dx + r * C, C, accumulate);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_layernorm_backward_weight(int threads, const float *dy, const float *x, const float *mean, const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t strips = (C + CPU_STRIP - 1) / CPU_STRIP;
+#pragma omp parallel for num_threads(team(threads, strips)) schedule(static)
+  for (int64_t k = 0; k < strips; k++)
+    v->layernorm_backward_weight(dy, x, mean, rstd, dgamma, dbeta, R, C, k * CPU_STRIP, least(CPU_STRIP, C - k * CPU_STRIP));
+  return ATOLL_OK;
+}
+
+/* ---- attention: one head of one sample at a time ---- */
+
+static atoll_err attention(int threads, const struct cpu_attention *all, const atoll_attention_shape *s, const atoll_drop *drop, int backward)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t S = s->S, D = s->head_dim, H = s->heads * D, tasks = s->B * s->heads;
+  if (tasks == 0 || S == 0)
+    return ATOLL_OK;
+  int n = team(threads, tasks);
+  int64_t each = v->attention_scratch(S, D, backward);
+  each = (each + 15) / 16 * 16;
+  float *scratch = aligned_alloc(64, (size_t)(each * n) * sizeof *scratch);
+  if (!scratch)
+    return atoll_fail(ATOLL_NOMEM, "no memory for attention tiles of %d threads (%lld bytes each)", n, (long long)each * 4);
+#pragma omp parallel num_threads(n)
+  {
+    float *mine = scratch + (int64_t)omp_get_thread_num() * each;
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t k = 0; k < tasks; k++) {
+      int64_t b = k / s->heads, h = k % s->heads, at = (b * s->heads + h) * S;
+      struct cpu_attention a = *all;
+      atoll_rng_key key = drop_key(drop, b);
+      a.qkv += b * S * 3 * H;
+      a.S = S, a.H = H, a.D = D, a.head = h;
+      a.scale = s->scale;
+      a.key = drop->p > 0 ? &key : NULL;
+      a.threshold = drop_threshold(drop->p);
+      a.keep_scale = drop_scale(drop->p);
+      a.scratch = mine;
+      if (backward) {
+        a.o += b * S * H;
+        a.d_o += b * S * H;
+        a.lse += at;
+        a.delta += at;
+        a.dqkv += b * S * 3 * H;
+        v->attention_backward(&a);
+      } else {
+        a.o_out += b * S * H;
+        a.lse_out += at;
+        v->attention_forward(&a);
+      }
+    }
+  }
+  free(scratch);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_attention_forward(int threads, const float *qkv, float *o, float *lse, const atoll_attention_shape *s, const atoll_drop *drop)
+{
+  struct cpu_attention a = {.qkv = qkv, .o_out = o, .lse_out = lse};
+  return attention(threads, &a, s, drop, 0);
+}
+
+static atoll_err cpu_attention_backward(int threads, const float *qkv, const float *o, const float *lse, const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s, const atoll_drop *drop)
+{
+  struct cpu_attention a = {.qkv = qkv, .o = o, .lse = lse, .d_o = d_o, .dqkv = dqkv, .delta = delta};
+  return attention(threads, &a, s, drop, 1);
+}
+
+/* ---- elementwise ---- */
+
+static atoll_err cpu_gelu_forward(int threads, const float *x, float *y, int64_t n)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->gelu_forward(x + k * BLOCK, y + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x, float *dx, int64_t n)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->gelu_backward(dy + k * BLOCK, x + k * BLOCK, dx + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_add(int threads, const float *x, float *y, int64_t n)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->add(x + k * BLOCK, y + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+/* y = x + drop(z), or dz = drop(dy) when x is NULL, in blocks of each sample. */
+static void dropped(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner, const atoll_drop *drop)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t per = (inner + BLOCK - 1) / BLOCK, blocks = B * per;
+  uint32_t threshold = drop_threshold(drop->p);
+  float scale = drop_scale(drop->p);
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++) {
+    int64_t b = k / per, first = k % per * BLOCK, n = least(BLOCK, inner - first);
+    uint32_t bits[BITS];
+    atoll_rng_key key = drop_key(drop, b);
+    int64_t step = drop->p > 0 ? BITS : BLOCK;
+    for (int64_t i = 0; i < n; i += step) {
+      int64_t m = least(step, n - i), at = b * inner + first + i;
+      if (drop->p > 0)
+        atoll_rng_fill_bits(&key, (uint64_t)(first + i), (size_t)m, bits);
+      const uint32_t *use = drop->p > 0 ? bits : NULL;
+      if (x)
+        v->residual(x + at, z + at, y + at, m, use, threshold, scale);
+      else
+        v->drop(z + at, y + at, m, use, threshold, scale);
+    }
+  }
+}
+
+static atoll_err cpu_residual_forward(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner, const atoll_drop *drop)
+{
+  dropped(threads, x, z, y, B, inner, drop);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_drop_backward(int threads, const float *dy, float *dz, int64_t B, int64_t inner, const atoll_drop *drop)
+{
+  if (dz != dy || drop->p > 0)
+    dropped(threads, NULL, dy, dz, B, inner, drop);
+  return ATOLL_OK;
+}
+
+/* ---- embedding ---- */
+
+static atoll_err check_tokens(const int32_t *tokens, int64_t B, int64_t S, int64_t V)
+{
+  for (int64_t r = 0; r < B * S; r++)
+    if (tokens[r] < 0 || tokens[r] >= V)
+      return kernel_bad_token("token", r / S, r % S, tokens[r], V);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const float *wte, const float *wpe, float *y, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop)
+{
+  ATOLL_TRY(check_tokens(tokens, B, S, V));
+  const struct cpu_vec *v = cpu_vec_best();
+  uint32_t threshold = drop_threshold(drop->p);
+  float scale = drop_scale(drop->p);
+#pragma omp parallel for num_threads(team(threads, B * S)) schedule(static)
+  for (int64_t r = 0; r < B * S; r++) {
+    const float *t = wte + tokens[r] * C, *p = wpe + r % S * C;
+    float *to = y + r * C;
+    v->residual(t, p, to, C, NULL, 0, 1);
+    if (drop->p > 0) {
+      uint32_t bits[BITS];
+      atoll_rng_key key = drop_key(drop, r / S);
+      for (int64_t c = 0; c < C; c += BITS) {
+        int64_t m = least(BITS, C - c);
+        atoll_rng_fill_bits(&key, (uint64_t)(r % S * C + c), (size_t)m, bits);
+        v->drop(to + c, to + c, m, bits, threshold, scale);
+      }
+    }
+  }
+  return ATOLL_OK;
+}
+
+/* A thread owns strips of columns and walks all rows in order, so each element's sum has one order. */
+static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, const float *dy, float *dwte, float *dwpe, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop)
+{
+  enum { COLUMNS = 128 };
+  ATOLL_TRY(check_tokens(tokens, B, S, V));
+  const struct cpu_vec *v = cpu_vec_best();
+  uint32_t threshold = drop_threshold(drop->p);
+  float scale = drop_scale(drop->p);
+  int64_t strips = (C + COLUMNS - 1) / COLUMNS;
+#pragma omp parallel for num_threads(team(threads, strips)) schedule(dynamic, 1)
+  for (int64_t k = 0; k < strips; k++) {
+    int64_t c0 = k * COLUMNS, n = least(COLUMNS, C - c0);
+    for (int64_t b = 0; b < B; b++) {
+      atoll_rng_key key = drop_key(drop, b);
+      for (int64_t s = 0; s < S; s++) {
+        uint32_t bits[COLUMNS];
+        if (drop->p > 0)
+          atoll_rng_fill_bits(&key, (uint64_t)(s * C + c0), (size_t)n, bits);
+        v->drop_add(dy + (b * S + s) * C + c0, dwte + tokens[b * S + s] * C + c0, dwpe + s * C + c0, n, drop->p > 0 ? bits : NULL,
+                    threshold, scale);
+      }
+    }
+  }
+  return ATOLL_OK;
+}
+
+/* ---- loss ---- */
+
+static atoll_err cpu_cross_entropy(int threads, const float *logits, const int32_t *targets, float *loss, float *dlogits, float scale, int64_t R, int64_t V)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  for (int64_t r = 0; r < R; r++)
+    if (targets[r] < -1 || targets[r] >= V)
+      return kernel_bad_token("target", r, -1, targets[r], V);
+#pragma omp parallel for num_threads(team(threads, R)) schedule(dynamic, 4)
+  for (int64_t r = 0; r < R; r++) {
+    float *d = dlogits ? dlogits + r * V : NULL;
+    if (targets[r] >= 0) {
+      loss[r] = v->cross_entropy(logits + r * V, targets[r], d, scale, V);
+    } else {
+      loss[r] = 0;
+      if (d)
+        memset(d, 0, (size_t)V * sizeof *d);
+    }
+  }
+  return ATOLL_OK;
+}
+
+/* ---- whole buffers ---- */
+
+static atoll_err cpu_sum_squares(int threads, const float *x, int64_t n, double *out)
+{
+  enum { GROUP = 1024 };
+  const struct cpu_vec *v = cpu_vec_best();
+  double total = 0;
+  for (int64_t first = 0; first < n; first += GROUP * BLOCK) {
+    double part[GROUP];
+    int64_t blocks = least(GROUP, (n - first + BLOCK - 1) / BLOCK);
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+    for (int64_t k = 0; k < blocks; k++)
+      part[k] = v->sum_squares(x + first + k * BLOCK, least(BLOCK, n - first - k * BLOCK));
+    for (int64_t k = 0; k < blocks; k++)
+      total += part[k];
+  }
+  *out = total;
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_sum(int threads, const float *x, int64_t n, double *out)
+{
+  (void)threads;
+  double total = 0;
+  for (int64_t i = 0; i < n; i++)
+    total += x[i];
+  *out = total;
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p)
+{
+  const struct cpu_vec *vec = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    vec->adamw(w + k * BLOCK, g + k * BLOCK, m + k * BLOCK, v + k * BLOCK, least(BLOCK, n - k * BLOCK), p);
+  return ATOLL_OK;
+}
+
+#define M(name) cpu_##name
+#define TABLE kernels_cpu
+#define TABLE_NAME "cpu"
+#include "submit.inc"

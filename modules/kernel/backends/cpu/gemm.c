@@ -1,0 +1,170 @@
+/* Matrix products of the cpu backend.
+ *
+ * A product is cut into blocks of rows and columns whose sizes depend on the shape alone; each block is one call of a library, made by one
+ * OpenMP thread and running on that thread only (both libraries stay sequential when called where one thread is allowed). The inner dimension
+ * is never split between threads. So the result is the same, bit for bit, for any number of threads.
+ *
+ * Which library: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or two runs, differ in the
+ * last bits. The rule follows measurements (training-runtime ceilings; atoll_gemm_rate() repeats them): on x86-64 oneDNN generates code for
+ * the instruction set it finds and comes within 5-15 % of the multiply-add peak, where OpenBLAS 0.3.21 does not know CPUs newer than itself
+ * and obeys OPENBLAS_CORETYPE, which sites set. Elsewhere oneDNN 2.6 falls back to plain loops, so OpenBLAS is taken.
+ * ATOLL_TEST_GEMM=onednn|openblas overrides. */
+#include "cpu_impl.h"
+
+#include <cblas.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gemm_impl.h"
+
+atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb, int beta,
+                      float *C, int64_t ldc)
+{
+  dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', M, N, K, 1, A, lda, B, ldb, (float)beta, C, ldc);
+  if (s != dnnl_success)
+    return atoll_fail(s == dnnl_out_of_memory ? ATOLL_NOMEM : ATOLL_INTERNAL,
+                      "oneDNN sgemm %lld x %lld x %lld failed with status %d", (long long)M, (long long)N, (long long)K, (int)s);
+  return ATOLL_OK;
+}
+
+atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb, int beta,
+                        float *C, int64_t ldc)
+{
+  const int64_t sizes[] = {M, N, K, lda, ldb, ldc};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+    if (sizes[i] != (blasint)sizes[i])
+      return atoll_fail(ATOLL_UNSUPPORTED, "OpenBLAS was built for 32-bit sizes; the product needs %lld", (long long)sizes[i]);
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)M, (blasint)N, (blasint)K, 1, A,
+              (blasint)lda, B, (blasint)ldb, (float)beta, C, (blasint)ldc);
+  return ATOLL_OK;
+}
+
+static struct {
+  gemm_call call;
+  char text[256];
+} chosen;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const char *onednn_isa(void)
+{
+  switch ((int)dnnl_get_effective_cpu_isa()) {
+  case dnnl_cpu_isa_sse41: return "sse4.1";
+  case dnnl_cpu_isa_avx: return "avx";
+  case dnnl_cpu_isa_avx2: return "avx2";
+  case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
+  case dnnl_cpu_isa_avx512_core: return "avx512_core";
+  case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
+  case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
+  case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
+  default: return "isa unnamed";
+  }
+}
+
+static void choose_library(void)
+{
+#if defined(__x86_64__)
+  int onednn = 1;
+  const char *why = "oneDNN generates code for this CPU";
+#else
+  int onednn = 0;
+  const char *why = "oneDNN has no fast f32 code outside x86-64";
+#endif
+  const char *wanted = getenv("ATOLL_TEST_GEMM");
+  if (wanted && (!strcmp(wanted, "onednn") || !strcmp(wanted, "openblas"))) {
+    onednn = !strcmp(wanted, "onednn");
+    why = "ATOLL_TEST_GEMM";
+  }
+  chosen.call = onednn ? gemm_onednn : gemm_openblas;
+  const dnnl_version_t *v = dnnl_version();
+  if (onednn)
+    snprintf(chosen.text, sizeof chosen.text, "oneDNN %d.%d.%d %s (%s)", v->major, v->minor, v->patch, onednn_isa(), why);
+  else
+    snprintf(chosen.text, sizeof chosen.text, "OpenBLAS %s (%s)", gemm_openblas_core(), why);
+}
+
+const char *gemm_openblas_core(void)
+{
+  return openblas_get_corename();
+}
+
+const char *cpu_gemm_describe(void)
+{
+  (void)pthread_once(&once, choose_library);
+  return chosen.text;
+}
+
+/* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds), small enough that a few
+ * dozen of them share out evenly. */
+static void block_sizes(int64_t M, int64_t N, int64_t *mb, int64_t *nb)
+{
+  *mb = 256;
+  *nb = 384;
+  while (((M + *mb - 1) / *mb) * ((N + *nb - 1) / *nb) > 256) {
+    if (*mb < *nb && M > *mb)
+      *mb *= 2;
+    else
+      *nb *= 2;
+  }
+}
+
+static void add_bias(const float *bias, float *C, int64_t ldc, int64_t m, int64_t n)
+{
+  const struct cpu_vec *v = cpu_vec_best();
+  for (int64_t i = 0; i < m; i++)
+    v->add(bias, C + i * ldc, n);
+}
+
+atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
+                       const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias)
+{
+  if (M <= 0 || N <= 0)
+    return ATOLL_OK;
+  int64_t mb, nb;
+  block_sizes(M, N, &mb, &nb);
+  int64_t rows = (M + mb - 1) / mb, blocks = rows * ((N + nb - 1) / nb);
+  /* The first failure of any thread; its message is recorded again on this one. */
+  atoll_err err = ATOLL_OK;
+  char message[256] = "";
+  if ((int64_t)threads > blocks)
+    threads = (int)blocks;
+#pragma omp parallel num_threads(threads)
+  {
+    omp_set_num_threads(1); /* of this thread's own setting: the library must not start a team, even in a region of one */
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t k = 0; k < blocks; k++) {
+      int64_t m0 = k % rows * mb, n0 = k / rows * nb;
+      int64_t m = M - m0 < mb ? M - m0 : mb, n = N - n0 < nb ? N - n0 : nb;
+      float *c = C + m0 * ldc + n0;
+      atoll_err e = call(ta, tb, m, n, K, A + (ta ? m0 : m0 * lda), lda, B + (tb ? n0 * ldb : n0), ldb, beta, c, ldc);
+      if (e == ATOLL_OK && bias)
+        add_bias(bias + n0, c, ldc, m, n);
+      if (e != ATOLL_OK)
+#pragma omp critical(atoll_gemm_error)
+      {
+        if (err == ATOLL_OK) {
+          err = e;
+          snprintf(message, sizeof message, "%s", atoll_err_message());
+        }
+      }
+    }
+  }
+  return err == ATOLL_OK ? ATOLL_OK : atoll_fail(err, "%s", message);
+}
+
+atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb,
+                   int beta, float *C, int64_t ldc, const float *bias)
+{
+  (void)pthread_once(&once, choose_library);
+  if (K == 0) { /* an empty sum; libraries differ in what they do with it */
+    for (int64_t i = 0; i < M; i++)
+      for (int64_t j = 0; j < N; j++)
+        C[i * ldc + j] = (beta ? C[i * ldc + j] : 0) + (bias ? bias[j] : 0);
+    return ATOLL_OK;
+  }
+  return gemm_blocked(chosen.call, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+}
