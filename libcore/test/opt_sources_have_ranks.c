@@ -103,6 +103,10 @@ static void environment_knows_its_own(void **state)
   (void)state;
   struct sample s;
   sample_open(&s);
+  static const atoll_opt_def test_defs[] = {{"x", ATOLL_OPT_INT, 0, "5", "", "", ""}, {0}};
+  static const atoll_opt_table test_table = {"test", test_defs};
+  int64_t field;
+  assert_ok(atoll_opts_add(s.opts, &test_table, &field));
   setenv("ATOLL_LOG", "debug", 1);
   setenv("ATOLL_TEST_ANYTHING", "x", 1);
   setenv("ATOLL_ELSEWHERE_THING", "x", 1);
