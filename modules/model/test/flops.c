@@ -1,0 +1,52 @@
+/* FLOPs as expressions: 2 per multiply-add forward, matrices twice that backward, causal attention 2 S^2 H and 5 S^2 H. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "atoll/model.h"
+
+static int64_t eval(const atoll_sym *e, int64_t B, int64_t S)
+{
+  const char *const names[] = {"B", "S"};
+  const int64_t values[] = {B, S};
+  int64_t v = -1;
+  assert_non_null(e);
+  assert_int_equal(atoll_sym_eval_int(e, names, values, 2, &v), ATOLL_OK);
+  return v;
+}
+
+static void closed_form(void **state)
+{
+  (void)state;
+  atoll_model_params p;
+  atoll_model_params_init(&p);
+  strcpy(p.preset, "gpt2-124m");
+  atoll_model *m = NULL;
+  atoll_syms *pool = NULL;
+  assert_int_equal(atoll_model_create(&p, &m), ATOLL_OK);
+  assert_int_equal(atoll_syms_create(&pool), ATOLL_OK);
+  int64_t B = 4, S = 256, H = 768, V = 50257, R = B * S, forward = 0, backward = 0;
+  for (int l = 0; l < atoll_model_layers(m); l++) {
+    forward += eval(atoll_model_layer_flops(m, pool, l), B, S);
+    backward += eval(atoll_model_layer_backward_flops(m, pool, l), B, S);
+  }
+  int64_t matrices = 2 * R * (12 * 12 * H * H + V * H), attention = 12 * 2 * B * S * S * H;
+  assert_int_equal(forward, matrices + attention);
+  assert_int_equal(backward, 2 * matrices + attention / 2 * 5);
+  assert_int_equal(matrices, 2 * R * atoll_model_matmul_elements(m));
+  assert_int_equal(eval(atoll_model_boundary_elements(m, pool, 3), B, S), R * H);
+  assert_int_equal(eval(atoll_model_boundary_elements(m, pool, 13), B, S), 0);
+  assert_null(atoll_model_layer_flops(m, pool, 14));
+  atoll_syms_destroy(&pool);
+  atoll_model_destroy(&m);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(closed_form)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

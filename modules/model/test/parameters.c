@@ -1,0 +1,55 @@
+/* Every parameter belongs to its layer in global order; only wte has a second use, by the head, first in its list. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "atoll/model.h"
+
+static void cover(void **state)
+{
+  (void)state;
+  atoll_model_params p;
+  atoll_model_params_init(&p);
+  strcpy(p.preset, "gpt2-tiny");
+  atoll_model *m = NULL;
+  assert_int_equal(atoll_model_create(&p, &m), ATOLL_OK);
+  int n = atoll_model_params_count(m), next = 0;
+  for (int l = 0; l < atoll_model_layers(m); l++) {
+    int index[16], k = atoll_model_layer_params(m, l, index, 16);
+    assert_in_range(k, 1, 16);
+    for (int i = 0; i < k; i++) {
+      const atoll_model_param *q = atoll_model_param_at(m, index[i]);
+      assert_int_equal(atoll_model_param_find(m, q->name), index[i]);
+      if (q->layer == l) {
+        assert_int_equal(index[i], next++);
+      } else {
+        assert_int_equal(i, 0);
+        assert_int_equal(q->tied_layer, l);
+        assert_string_equal(q->name, "wte.weight");
+        assert_int_equal(atoll_model_layer_kind(m, l), ATOLL_LAYER_HEAD);
+      }
+      assert_int_equal(q->decay, q->ndim == 2); /* matrices and embeddings decay, biases and norms do not */
+    }
+  }
+  assert_int_equal(next, n);
+  assert_null(atoll_model_param_at(m, n));
+  assert_int_equal(atoll_model_param_find(m, "nonsense"), -1);
+  const atoll_model_param *q = atoll_model_param_at(m, atoll_model_param_find(m, "h.3.mlp.c_fc.weight"));
+  assert_non_null(q);
+  assert_int_equal(q->layer, 4);
+  assert_int_equal(q->shape[0], 512);
+  assert_int_equal(q->shape[1], 128);
+  q = atoll_model_param_at(m, atoll_model_param_find(m, "h.0.mlp.c_proj.weight"));
+  assert_float_equal(q->init_std, 0.02 / 2.8284271247461903, 1e-12); /* 1 / sqrt(2 x 4) */
+  atoll_model_destroy(&m);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(cover)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
