@@ -46,13 +46,15 @@ ATOLL_API void atoll_watch_params_init(atoll_watch_params *p);
 ATOLL_API atoll_err atoll_watch_start(MPI_Comm comm, const atoll_watch_params *params, atoll_watch **out);
 /** Collective; stops the thread. */
 ATOLL_API void atoll_watch_stop(atoll_watch **watch);
-/** Local. Phases nest; seconds <= 0 takes the default. `watch` may be NULL (no effect). `name` is borrowed until the end. */
+/** Local. Phases nest; seconds <= 0 takes the default. `watch` may be NULL (no effect). Ranks' phases are matched by name and how often
+ *  the name was begun, so `name` (at most 63 bytes, copied) is a constant text such as "step", without a number. */
 ATOLL_API void atoll_watch_begin(atoll_watch *watch, const char *name, double seconds);
 ATOLL_API void atoll_watch_end(atoll_watch *watch);
 /** Local. Called once by the thread that aborts, before MPI_Abort: e.g. write the exit record. Must not use MPI. */
 typedef void (*atoll_watch_hook)(void *arg, atoll_err code, const char *reason);
 ATOLL_API void atoll_watch_on_abort(atoll_watch *watch, atoll_watch_hook hook, void *arg);
-/** Local. The fatal path of a program: flush the log, run the hook, MPI_Abort with the code. Does not return. */
+/** Local. The fatal path of a program: log this thread's message as an error (standard error), run the hook, flush the log, MPI_Abort
+ *  with the code. Ends the process within 10 s even when MPI_Abort hangs. `watch` may be NULL. Does not return. */
 ATOLL_API void atoll_abort(atoll_watch *watch, atoll_err code) __attribute__((noreturn));
 
 ATOLL_END_C

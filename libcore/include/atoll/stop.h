@@ -1,7 +1,8 @@
 /** Stopping early, together, at a step boundary.
  *
  *  TERM, INT, USR1, USR2 and HUP ask; so do a deadline and a halt file. One rank that was asked is enough: atoll_stop_poll()
- *  agrees. A second signal after the first (more than a second later) aborts with ABORTED. */
+ *  agrees. A second signal after the first (more than a second later) aborts with ABORTED: the handler only sets a flag, the watch or the
+ *  next poll ends the job, and an alarm ends this process by _exit(79) five seconds later should neither run. */
 #ifndef ATOLL_STOP_H
 #define ATOLL_STOP_H
 
@@ -15,7 +16,7 @@ typedef enum atoll_stop_reason { ATOLL_STOP_NONE, ATOLL_STOP_SIGNAL, ATOLL_STOP_
 
 typedef struct atoll_stop_params {
   double time_limit;      /* seconds this attempt may run from now; 0 = none */
-  double margin;          /* stop this many seconds before the limit (checkpoint time and safety); the caller may raise it later */
+  double margin;          /* stop this many seconds before the limit (checkpoint time and safety); the caller may raise it later; 30 */
   const char *halt_file;  /* path that stops the run when it exists; NULL = none; looked at by rank 0 only */
 } atoll_stop_params;
 ATOLL_API void atoll_stop_params_init(atoll_stop_params *p);
