@@ -1,0 +1,41 @@
+# Spack recipe: copy into a repository of yours as packages/atoll/package.py and set git or url.
+from spack.package import *
+
+
+class Atoll(CMakePackage):
+    """Trains transformer language models on the mixed machines a Slurm cluster really has."""
+
+    license("BSD-3-Clause")
+    version("main", branch="main")
+
+    variant("cuda", default=False, description="CUDA plug-in")
+    variant("nccl", default=False, description="NCCL collectives", when="+cuda")
+    variant("papi", default=True, description="PAPI hardware counters")
+
+    depends_on("c", type="build")
+    depends_on("cmake@3.25:", type="build")
+    depends_on("ninja", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("mpi")
+    depends_on("hdf5@1.10: +mpi")
+    depends_on("hwloc@2.5:")
+    depends_on("onednn")
+    depends_on("openblas threads=openmp")
+    depends_on("libyaml")
+    depends_on("xxhash")
+    depends_on("jansson")
+    depends_on("gnuplot", type="run")
+    depends_on("papi", when="+papi")
+    depends_on("cuda", when="+cuda")
+    depends_on("nccl", when="+nccl")
+
+    def cmake_args(self):
+        on = lambda variant: "ON" if self.spec.satisfies("+" + variant) else "OFF"
+        return [self.define("ATOLL_" + v.upper(), on(v)) for v in ("cuda", "nccl", "papi")] + [
+            self.define("ATOLL_TESTS", False)
+        ]
+
+    @run_after("install")
+    @on_package_attributes(run_tests=True)
+    def smoke_test(self):
+        Executable(self.prefix.bin.join("atoll-topo"))()
