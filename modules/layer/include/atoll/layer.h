@@ -32,7 +32,9 @@ typedef struct atoll_call {
 } atoll_call;
 
 /** Exact bytes as int expressions over variables "B", "S" of the pool. saved: kept from forward to backward by one micro-batch; carried: kept
- *  between backward_input and backward_weight; work: scratch of the largest call (arena-padded). */
+ *  between backward_input and backward_weight; work: scratch of the largest call (arena-padded). The saved bytes of block and head begin with room
+ *  for the layer's input x [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's
+ *  first layer has no such room when its x comes from another stage, which owns that buffer. */
 ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
@@ -41,19 +43,19 @@ ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_sy
 typedef struct atoll_layer_buffers {
   const float *weight[16];
   float *grad[16];    /* NULL entries are not wanted */
-  void *saved;        /* saved_bytes */
+  void *saved;        /* saved_bytes; needed, as scratch, also when the call does not train */
   void *carried;      /* carried_bytes */
 } atoll_layer_buffers;
 
-/** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token instead of y (-1 targets give 0).
- *  The head computes, in row chunks, loss and (train) also its input gradient, which it saves, and its weight gradients, which it adds: its
+/** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets give 0).
+ *  The head computes, in row chunks, loss and (train) also its input gradient, which it leaves in y, and its weight gradients, which it adds: its
  *  logits exist one chunk at a time and are never recomputed. All enqueued on e->compute. */
 ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
                                         const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const int32_t *targets, float *y, float *loss);
-/** dy [B,S,H] -> dx [B,S,H] (overwritten; NULL for the embedding). The head ignores dy. */
+/** dy [B,S,H] -> dx [B,S,H] (overwritten; not dy; NULL for the embedding). Head: dy is what forward left in y; dx may be the same. */
 ATOLL_API atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
                                                const atoll_layer_buffers *b, const float *x, const float *dy, float *dx);
-/** Adds to grad[]; needs what backward_input left in carried (and, for the embedding, dy and tokens). */
+/** Adds to grad[]; needs what backward_input left in carried, and its dy (for the embedding dy and tokens). The head did this in forward. */
 ATOLL_API atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
                                                 const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const float *dy);
 
@@ -78,8 +80,10 @@ ATOLL_API void atoll_stage_destroy(atoll_stage **stage);
 /** Fills this stage's parameters: a pure function of (seed, parameter index, element). Both owners of a tied tensor get the same values. */
 ATOLL_API atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed);
 
-/** Forward of one micro-batch into activation slot `slot`. x: [B,S,H] from the previous stage (kept by reference until backward of the slot: it must
- *  live that long) or NULL with tokens for the first stage; targets and loss [B,S] on the last stage; y [B,S,H] otherwise. */
+/** Forward of one micro-batch into activation slot `slot`. x: [B,S,H] from the previous stage or NULL with tokens for the first stage; targets and
+ *  loss [B,S] on the last stage; y [B,S,H] otherwise. x, tokens, targets and loss are kept by reference until backward of the slot: they must live
+ *  that long. When the call trains, the head runs in atoll_stage_backward(), because its one pass over the logits yields loss and
+ *  gradients together and only backward knows their buffer: loss is written there. Otherwise loss is written here. */
 ATOLL_API atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x, const int32_t *tokens, const int32_t *targets, float *y, float *loss);
 /** Backward of the slot. dy NULL on the last stage, dx NULL on the first. Gradients add to partial buffer `partial`. dx_ready (may be NULL)
  *  is recorded as soon as dx is complete, before the first layer's weight gradients. */

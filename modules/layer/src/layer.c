@@ -1,0 +1,108 @@
+#include "atoll/layer.h"
+
+#include "layer_impl.h"
+
+enum { WTE, WPE };
+
+/* A layer's call with its arguments checked. */
+static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
+                       const atoll_layer_buffers *b)
+{
+  if (!m || !e || !e->compute || !e->kernels || !e->work || !c || !b)
+    return atoll_fail(ATOLL_USAGE, "layer %d: model, context, call or buffers missing", layer);
+  const atoll_model_params *config = atoll_model_config(m);
+  if (layer < 0 || layer >= atoll_model_layers(m))
+    return atoll_fail(ATOLL_USAGE, "layer %d of a model with %d layers", layer, atoll_model_layers(m));
+  if ((unsigned)p >= ATOLL_POLICIES)
+    return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", layer, (int)p);
+  if (c->B < 1 || c->S < 1)
+    return atoll_fail(ATOLL_USAGE, "layer %d: micro-batch of %lld samples of %lld tokens", layer, (long long)c->B, (long long)c->S);
+  if (c->S > config->context)
+    return atoll_fail(ATOLL_USAGE, "layer %d: samples of %lld tokens, the model's context is %lld", layer, (long long)c->S,
+                      (long long)config->context);
+  *l = (layer_call){m, config, layer, p, e, c, b, c->B * c->S, config->width};
+  return ATOLL_OK;
+}
+
+atoll_drop layer_drop(const layer_call *l, atoll_rng_site site)
+{
+  atoll_drop d = {0};
+  if (!l->c->train)
+    return d;
+  d.p = (float)l->config->dropout;
+  d.key = (atoll_rng_key){
+      .seed = l->c->seed, .step = l->c->step, .sample = l->c->first_sample, .layer = (uint32_t)l->layer, .site = site};
+  return d;
+}
+
+static atoll_err missing(int layer, const char *what)
+{
+  return atoll_fail(ATOLL_USAGE, "layer %d: %s missing", layer, what);
+}
+
+atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
+                              const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const int32_t *targets, float *y,
+                              float *loss)
+{
+  layer_call l;
+  ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
+  atoll_drop drop;
+  switch (atoll_model_layer_kind(m, layer)) {
+  case ATOLL_LAYER_EMBED:
+    if (!tokens || !y)
+      return missing(layer, "tokens or output");
+    drop = layer_drop(&l, ATOLL_RNG_DROP_EMBED);
+    return e->kernels->embed_forward(e->compute, tokens, b->weight[WTE], b->weight[WPE], y, c->B, c->S, l.H, l.config->vocab, &drop);
+  case ATOLL_LAYER_HEAD:
+    if (!x || !targets || !loss)
+      return missing(layer, "input, targets or loss");
+    return head_forward(&l, x, targets, y, loss);
+  default:
+    if (!x || !y || !b->saved)
+      return missing(layer, "input, output or room for saved activations");
+    return block_forward(&l, x, y);
+  }
+}
+
+atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
+                                     const atoll_layer_buffers *b, const float *x, const float *dy, float *dx)
+{
+  layer_call l;
+  ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
+  atoll_drop none = {0};
+  switch (atoll_model_layer_kind(m, layer)) {
+  case ATOLL_LAYER_EMBED:
+    return ATOLL_OK;
+  case ATOLL_LAYER_HEAD:
+    if (!dy || !dx)
+      return missing(layer, "gradient");
+    return e->kernels->drop_backward(e->compute, dy, dx, c->B, c->S * l.H, &none); /* a copy, or nothing */
+  default:
+    if (!x || !dy || !dx || dx == dy || !b->saved || !b->carried)
+      return missing(layer, "input, gradients (two different buffers), saved or carried bytes");
+    return block_backward_input(&l, x, dy, dx);
+  }
+}
+
+atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
+                                      const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const float *dy)
+{
+  layer_call l;
+  ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
+  atoll_drop drop;
+  switch (atoll_model_layer_kind(m, layer)) {
+  case ATOLL_LAYER_EMBED:
+    if (!tokens || !dy)
+      return missing(layer, "tokens or gradient");
+    if (!b->grad[WTE])
+      return ATOLL_OK;
+    drop = layer_drop(&l, ATOLL_RNG_DROP_EMBED);
+    return e->kernels->embed_backward_weight(e->compute, tokens, dy, b->grad[WTE], b->grad[WPE], c->B, c->S, l.H, l.config->vocab, &drop);
+  case ATOLL_LAYER_HEAD:
+    return ATOLL_OK;
+  default:
+    if (!x || !dy || !b->saved || !b->carried)
+      return missing(layer, "input, gradient, saved or carried bytes");
+    return block_backward_weight(&l, x, dy);
+  }
+}

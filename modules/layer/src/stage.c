@@ -1,0 +1,535 @@
+/* A stage: a range of layers on one device, with everything they own.
+ *
+ * Flat buffers: the parameters of the layers in order, each padded to 64 bytes, in one allocation; gradients, first and second moments
+ * have the same layout. When the stage holds both uses of a tied tensor, the gradient of the second use has a block of its own behind the
+ * others: the two uses are summed once per step (atoll_stage_fold_tied), in the order a plan with the uses on two stages
+ * sums them, so that both plans give the same bits.
+ *
+ * Activations: one allocation per slot, in which layer after layer has its saved bytes; each begins with the layer's input, so the layer
+ * before writes its output there. Gradients of activations pass through two buffers in turn, whatever the depth. */
+#include "atoll/layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "layer_impl.h"
+
+#define LAYER_PARAMS 16
+#define ALIGN_FLOATS 16
+
+struct slot {
+  char *base;           /* saved bytes of all layers */
+  const float *x;       /* borrowed from forward to backward, like the next three */
+  const int32_t *tokens, *targets;
+  float *loss;
+  int64_t B, S;
+  int busy; /* a training forward awaits its backward */
+};
+
+struct atoll_stage {
+  const atoll_model *m;
+  atoll_exec e;
+  int first, last, slots, partials, train;
+  int64_t B, S;
+  atoll_policy *policy;
+  /* tensors of this stage in flat order */
+  int n;
+  int *index;
+  int64_t *offset; /* elements */
+  int64_t params, grads;
+  int64_t second; /* element where second-use gradients start */
+  int second_of;  /* tensor (position) whose second use that is, or -1 */
+  float *param, *moment[2], **grad;
+  struct slot *slot;
+  float *pass[2];  /* gradients (or, when not training, activations) between layers */
+  char *carried;
+  char *scratch;   /* saved bytes of the layer at work, when not training */
+  int *map;        /* [layers][LAYER_PARAMS]: position of a layer's parameter */
+  atoll_tensor *tensor[4];
+};
+
+static int64_t padded_elements(int64_t n)
+{
+  return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+static int64_t count_of(const atoll_model_param *p)
+{
+  int64_t n = 1;
+  for (int d = 0; d < p->ndim; d++)
+    n *= p->shape[d];
+  return n;
+}
+
+static atoll_err check(const atoll_model *m, const atoll_stage_params *p)
+{
+  if (!m || !p)
+    return atoll_fail(ATOLL_USAGE, "stage without model or parameters");
+  if (p->first < 0 || p->last <= p->first || p->last > atoll_model_layers(m))
+    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d, the model has 0 to %d", p->first, p->last - 1, atoll_model_layers(m) - 1);
+  if (p->B < 1 || p->S < 1 || p->S > atoll_model_config(m)->context)
+    return atoll_fail(ATOLL_USAGE, "stage for micro-batches of %lld samples of %lld tokens; context is %lld", (long long)p->B, (long long)p->S,
+                      (long long)atoll_model_config(m)->context);
+  if (p->train && (p->slots < 1 || p->partials < 1))
+    return atoll_fail(ATOLL_USAGE, "stage with %d slots and %d gradient buffers, at least 1 of each is needed to train", p->slots, p->partials);
+  for (int l = p->first; p->policy && l < p->last; l++)
+    if ((unsigned)p->policy[l - p->first] >= ATOLL_POLICIES)
+      return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", l, (int)p->policy[l - p->first]);
+  return ATOLL_OK;
+}
+
+/* Bytes of the stage's buffers that are not flat ones. */
+struct sizes {
+  int64_t slot, pass, carried, scratch, work;
+  int passes;
+};
+
+static struct sizes sizes_of(const atoll_stage *s)
+{
+  struct sizes z = {0};
+  z.pass = 4 * s->B * s->S * atoll_model_config(s->m)->width;
+  for (int l = s->first; l < s->last; l++) {
+    atoll_policy p = s->policy[l - s->first];
+    int64_t saved = layer_saved_size(s->m, l, p, s->B, s->S), carried = layer_carried_size(s->m, l, p, s->B, s->S);
+    int64_t work = layer_work_size(s->m, l, p, s->B, s->S);
+    z.slot += saved;
+    z.carried = carried > z.carried ? carried : z.carried;
+    z.scratch = saved > z.scratch ? saved : z.scratch;
+    z.work = work > z.work ? work : z.work;
+  }
+  if (s->first > 0) /* its input belongs to the caller */
+    z.slot -= layer_input_size(s->m, s->first, s->B, s->S);
+  z.passes = s->last - s->first - 1 < 2 ? s->last - s->first - 1 : 2;
+  return z;
+}
+
+/* The lists that depend on model and range only. */
+static atoll_err describe(atoll_stage *s)
+{
+  int layers = s->last - s->first, room = layers * LAYER_PARAMS;
+  s->index = calloc((size_t)room, sizeof *s->index);
+  s->offset = calloc((size_t)room, sizeof *s->offset);
+  s->map = calloc((size_t)room, sizeof *s->map);
+  if (!s->index || !s->offset || !s->map)
+    return atoll_fail(ATOLL_NOMEM, "no memory for the lists of a stage of %d layers", layers);
+  s->second_of = -1;
+  for (int l = s->first; l < s->last; l++) {
+    int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, l, list, LAYER_PARAMS);
+    if (k > LAYER_PARAMS)
+      return atoll_fail(ATOLL_INTERNAL, "layer %d has %d parameters, at most %d are handled", l, k, LAYER_PARAMS);
+    for (int i = 0; i < k; i++) {
+      int at = 0;
+      while (at < s->n && s->index[at] != list[i])
+        at++;
+      if (at < s->n) {
+        s->second_of = at;
+      } else {
+        s->index[at] = list[i];
+        s->offset[at] = s->params;
+        s->params += padded_elements(count_of(atoll_model_param_at(s->m, list[i])));
+        s->n++;
+      }
+      s->map[(l - s->first) * LAYER_PARAMS + i] = at;
+    }
+  }
+  s->second = s->params;
+  s->grads = s->params;
+  if (s->second_of >= 0)
+    s->grads += padded_elements(count_of(atoll_model_param_at(s->m, s->index[s->second_of])));
+  return ATOLL_OK;
+}
+
+static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int zero, void *out)
+{
+  void *p = NULL;
+  ATOLL_TRY(zero ? atoll_mem_calloc(mem, c, (size_t)bytes, &p) : atoll_mem_alloc(mem, c, (size_t)bytes, &p));
+  memcpy(out, &p, sizeof p);
+  return ATOLL_OK;
+}
+
+/* Every byte of a stage's accounts is taken here, for real stages and for atoll_stage_bytes() alike. */
+static atoll_err allocate(atoll_stage *s, atoll_mem *mem)
+{
+  struct sizes z = sizes_of(s);
+  ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, 4 * s->params, 1, &s->param));
+  if (s->train) {
+    s->grad = calloc((size_t)s->partials, sizeof *s->grad);
+    s->slot = calloc((size_t)s->slots, sizeof *s->slot);
+    if (!s->grad || !s->slot)
+      return atoll_fail(ATOLL_NOMEM, "no memory for the lists of a stage");
+    for (int i = 0; i < s->partials; i++)
+      ATOLL_TRY(take(mem, ATOLL_MEM_GRADIENT, 4 * s->grads, 1, &s->grad[i]));
+    for (int i = 0; i < 2; i++)
+      ATOLL_TRY(take(mem, ATOLL_MEM_OPTIMIZER, 4 * s->params, 1, &s->moment[i]));
+    for (int i = 0; i < s->slots; i++)
+      ATOLL_TRY(take(mem, ATOLL_MEM_ACTIVATION, z.slot, 0, &s->slot[i].base));
+    ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, z.carried, 0, &s->carried));
+  } else {
+    ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, z.scratch, 0, &s->scratch));
+  }
+  for (int i = 0; i < z.passes; i++)
+    ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, z.pass, 0, &s->pass[i]));
+  return atoll_arena_create(mem, ATOLL_MEM_WORKSPACE, (size_t)z.work, &s->e.work);
+}
+
+static atoll_err views(atoll_stage *s)
+{
+  float *const base[] = {s->param, s->train ? s->grad[0] : NULL, s->moment[0], s->moment[1]};
+  for (int k = 0; k < 4; k++) {
+    s->tensor[k] = calloc((size_t)s->n, sizeof **s->tensor);
+    if (!s->tensor[k])
+      return atoll_fail(ATOLL_NOMEM, "no memory for %d tensor descriptions", s->n);
+    for (int i = 0; i < s->n; i++) {
+      const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
+      ATOLL_TRY(atoll_tensor_init(&s->tensor[k][i], p->name, ATOLL_F32, p->ndim, p->shape, base[k] ? base[k] + s->offset[i] : NULL));
+      s->tensor[k][i].device = s->e.device;
+    }
+  }
+  return ATOLL_OK;
+}
+
+static void release(atoll_stage *s, atoll_mem *mem)
+{
+  atoll_arena_destroy(&s->e.work);
+  for (int i = 0; i < 2; i++) {
+    atoll_mem_free(mem, &s->pass[i]);
+    atoll_mem_free(mem, &s->moment[i]);
+  }
+  atoll_mem_free(mem, &s->scratch);
+  atoll_mem_free(mem, &s->carried);
+  for (int i = 0; s->slot && i < s->slots; i++)
+    atoll_mem_free(mem, &s->slot[i].base);
+  for (int i = 0; s->grad && i < s->partials; i++)
+    atoll_mem_free(mem, &s->grad[i]);
+  atoll_mem_free(mem, &s->param);
+  for (int k = 0; k < 4; k++)
+    free(s->tensor[k]);
+  free(s->slot);
+  free(s->grad);
+  free(s->index);
+  free(s->offset);
+  free(s->map);
+  free(s->policy);
+  free(s);
+}
+
+static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_stage **out)
+{
+  ATOLL_TRY(check(m, p));
+  atoll_stage *s = calloc(1, sizeof *s);
+  if (!s)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a stage (%zu bytes)", sizeof *s);
+  s->m = m;
+  s->first = p->first, s->last = p->last;
+  s->B = p->B, s->S = p->S;
+  s->train = !!p->train;
+  s->slots = s->train ? p->slots : 0;
+  s->partials = s->train ? p->partials : 0;
+  s->policy = calloc((size_t)(s->last - s->first), sizeof *s->policy);
+  atoll_err err = s->policy ? describe(s) : atoll_fail(ATOLL_NOMEM, "no memory for %d policies", s->last - s->first);
+  if (err != ATOLL_OK) {
+    release(s, NULL);
+    return err;
+  }
+  for (int l = 0; l < s->last - s->first; l++)
+    s->policy[l] = p->policy ? p->policy[l] : ATOLL_POLICY_EXACT;
+  *out = s;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, int64_t bytes[ATOLL_MEM_CATEGORIES])
+{
+  atoll_stage *s = NULL;
+  atoll_mem *mem = NULL;
+  ATOLL_TRY(begin(m, p, &s));
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, atoll_mem_create(0, 1, &mem));
+  ATOLL_TRY_GOTO(err, done, allocate(s, mem));
+  for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
+    bytes[c] = atoll_mem_current(mem, (atoll_mem_category)c);
+done:
+  release(s, mem);
+  atoll_mem_destroy(&mem, NULL);
+  return err;
+}
+
+atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e, atoll_stage **out)
+{
+  if (!e || !e->mem || !e->compute || !e->kernels || !out)
+    return atoll_fail(ATOLL_USAGE, "stage without memory, compute queue, kernels or result");
+  atoll_stage *s = NULL;
+  ATOLL_TRY(begin(m, p, &s));
+  s->e = *e;
+  s->e.work = NULL;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, undo, allocate(s, e->mem));
+  ATOLL_TRY_GOTO(err, undo, views(s));
+  *out = s;
+  return ATOLL_OK;
+undo:
+  release(s, e->mem);
+  return err;
+}
+
+void atoll_stage_destroy(atoll_stage **stage)
+{
+  if (!stage || !*stage)
+    return;
+  if (!atoll_mem_counting((*stage)->e.mem))
+    (void)atoll_queue_sync((*stage)->e.compute); /* tasks may still use the buffers */
+  release(*stage, (*stage)->e.mem);
+  *stage = NULL;
+}
+
+/* ---- running ---- */
+
+static int is_head(const atoll_stage *s, int layer)
+{
+  return atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_HEAD;
+}
+
+/* Offset of layer's saved bytes in a slot. When the first layer's input is the caller's, its region begins before the slot; layers
+ * never touch that room. */
+static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer)
+{
+  uintptr_t at = (uintptr_t)slot->base;
+  if (s->first > 0)
+    at -= (uintptr_t)layer_input_size(s->m, s->first, s->B, s->S);
+  for (int l = s->first; l < layer; l++)
+    at += (uintptr_t)layer_saved_size(s->m, l, s->policy[l - s->first], s->B, s->S);
+  return (char *)at;
+}
+
+static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b)
+{
+  int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
+  memset(b, 0, sizeof *b);
+  for (int i = 0; i < k; i++) {
+    int at = s->map[(layer - s->first) * LAYER_PARAMS + i];
+    b->weight[i] = s->param + s->offset[at];
+    if (partial < 0)
+      continue;
+    int second = at == s->second_of && atoll_model_param_at(s->m, list[i])->layer != layer;
+    b->grad[i] = s->grad[partial] + (second ? s->second : s->offset[at]);
+  }
+}
+
+static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c)
+{
+  if (!s || !c)
+    return atoll_fail(ATOLL_USAGE, "stage or call missing");
+  if (c->B < 1 || c->B > s->B || c->S < 1 || c->S > s->S)
+    return atoll_fail(ATOLL_USAGE, "stage was made for micro-batches of %lld samples of %lld tokens; the call has %lld of %lld", (long long)s->B,
+                      (long long)s->S, (long long)c->B, (long long)c->S);
+  if (s->train ? slot < 0 || slot >= s->slots : slot != 0)
+    return atoll_fail(ATOLL_USAGE, "activation slot %d of %d", slot, s->train ? s->slots : 1);
+  if (c->train && !s->train)
+    return atoll_fail(ATOLL_USAGE, "a training call on a stage that was made without gradients");
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x, const int32_t *tokens, const int32_t *targets,
+                              float *y, float *loss)
+{
+  ATOLL_TRY(check_call(s, slot, c));
+  int head = is_head(s, s->last - 1);
+  if ((s->first == 0 ? !tokens : !x) || (head ? !targets || !loss : !y))
+    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d: its input or output is missing", s->first, s->last - 1);
+  struct slot *sl = s->train ? &s->slot[slot] : NULL;
+  if (sl && sl->busy)
+    return atoll_fail(ATOLL_USAGE, "activation slot %d is in use: its backward has not been called", slot);
+  const float *in = x;
+  int turn = 0;
+  for (int l = s->first; l < s->last; l++) {
+    if (c->train && is_head(s, l)) /* in backward: see layer.h */
+      break;
+    atoll_layer_buffers b;
+    weights(s, l, -1, &b);
+    b.saved = sl ? saved_at(s, sl, l) : s->scratch;
+    float *out = y;
+    if (l + 1 < s->last)
+      out = sl ? (float *)(void *)saved_at(s, sl, l + 1) : s->pass[turn];
+    ATOLL_TRY(atoll_layer_forward(s->m, l, s->policy[l - s->first], &s->e, c, &b, in, tokens, targets, is_head(s, l) ? NULL : out, loss));
+    in = out;
+    turn = !turn;
+  }
+  if (c->train)
+    *sl = (struct slot){sl->base, x, tokens, targets, loss, c->B, c->S, 1};
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy, float *dx, atoll_event *dx_ready)
+{
+  ATOLL_TRY(check_call(s, slot, c));
+  if (!s->train || !c->train)
+    return atoll_fail(ATOLL_USAGE, "backward without training");
+  if (partial < 0 || partial >= s->partials)
+    return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
+  struct slot *sl = &s->slot[slot];
+  if (!sl->busy || sl->B != c->B || sl->S != c->S)
+    return atoll_fail(ATOLL_USAGE, "activation slot %d holds no forward of %lld samples of %lld tokens", slot, (long long)c->B, (long long)c->S);
+  int head = is_head(s, s->last - 1);
+  if ((!head && !dy) || (s->first > 0 && !dx))
+    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d: a gradient of its boundary is missing", s->first, s->last - 1);
+  sl->busy = 0;
+  const float *from = dy;
+  int turn = 0;
+  for (int l = s->last - 1; l >= s->first; l--) {
+    atoll_policy p = s->policy[l - s->first];
+    const float *x = l == s->first ? sl->x : (const float *)(void *)saved_at(s, sl, l);
+    float *to = l == s->first ? dx : s->pass[turn];
+    atoll_layer_buffers b;
+    weights(s, l, partial, &b);
+    b.saved = saved_at(s, sl, l);
+    b.carried = s->carried;
+    if (is_head(s, l)) {
+      ATOLL_TRY(atoll_layer_forward(s->m, l, p, &s->e, c, &b, x, NULL, sl->targets, to, sl->loss));
+      from = to;
+    }
+    ATOLL_TRY(atoll_layer_backward_input(s->m, l, p, &s->e, c, &b, x, from, to));
+    if (l == s->first && dx_ready)
+      ATOLL_TRY(atoll_queue_record(s->e.compute, dx_ready));
+    ATOLL_TRY(atoll_layer_backward_weight(s->m, l, p, &s->e, c, &b, x, sl->tokens, from));
+    from = to;
+    turn = !turn;
+  }
+  return ATOLL_OK;
+}
+
+/* ---- flat buffers ---- */
+
+int64_t atoll_stage_param_elements(const atoll_stage *s)
+{
+  return s->params;
+}
+
+int64_t atoll_stage_grad_elements(const atoll_stage *s)
+{
+  return s->grads;
+}
+
+float *atoll_stage_flat_params(atoll_stage *s)
+{
+  return s->param;
+}
+
+float *atoll_stage_flat_grad(atoll_stage *s, int partial)
+{
+  return partial >= 0 && partial < s->partials ? s->grad[partial] : NULL;
+}
+
+atoll_err atoll_stage_fold_tied(atoll_stage *s, int partial)
+{
+  if (partial < 0 || partial >= s->partials)
+    return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
+  if (s->second_of < 0)
+    return ATOLL_OK;
+  float *g = s->grad[partial];
+  return s->e.kernels->add(s->e.compute, g + s->second, g + s->offset[s->second_of], s->grads - s->second);
+}
+
+float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *is_first_use)
+{
+  *count = 0;
+  if (partial < 0 || partial >= s->partials || s->second_of >= 0)
+    return NULL;
+  for (int i = 0; i < s->n; i++) {
+    const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
+    if (p->tied_layer < 0)
+      continue;
+    *count = padded_elements(count_of(p));
+    *is_first_use = p->layer >= s->first && p->layer < s->last;
+    return s->grad[partial] + s->offset[i];
+  }
+  return NULL;
+}
+
+atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial)
+{
+  if (partial < 0 || partial >= s->partials)
+    return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
+  return atoll_queue_zero(s->e.compute, s->grad[partial], (size_t)s->grads * sizeof(float));
+}
+
+atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param)
+{
+  if (partial < 0 || partial >= s->partials || !by_param)
+    return atoll_fail(ATOLL_USAGE, "sum of squares of gradient buffer %d of %d", partial, s->partials);
+  for (int i = 0; i < s->n; i++) {
+    const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
+    if (p->layer < s->first || p->layer >= s->last) /* a tied tensor's second use: its first user counts it */
+      continue;
+    ATOLL_TRY(s->e.kernels->sum_squares(s->e.compute, s->grad[partial] + s->offset[i], count_of(p), &by_param[s->index[i]]));
+  }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p)
+{
+  if (partial < 0 || partial >= s->partials || !p)
+    return atoll_fail(ATOLL_USAGE, "AdamW with gradient buffer %d of %d", partial, s->partials);
+  atoll_adamw plain = *p;
+  plain.decay = 0;
+  for (int i = 0; i < s->n; i++) {
+    const atoll_model_param *mp = atoll_model_param_at(s->m, s->index[i]);
+    int64_t at = s->offset[i];
+    ATOLL_TRY(s->e.kernels->adamw(s->e.compute, s->param + at, s->grad[partial] + at, s->moment[0] + at, s->moment[1] + at, count_of(mp),
+                                  mp->decay ? p : &plain));
+  }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll_tensor **tensors, const int **index, int *n)
+{
+  if (!s || (unsigned)what > ATOLL_STAGE_MOMENT2 || (what != ATOLL_STAGE_PARAM && !s->train))
+    return atoll_fail(ATOLL_USAGE, "stage tensors of kind %d: %s", (int)what, s && !s->train ? "the stage does not train" : "unknown kind");
+  *tensors = s->tensor[what];
+  *index = s->index;
+  *n = s->n;
+  return ATOLL_OK;
+}
+
+/* ---- initial values ---- */
+
+struct init_args {
+  int threads;
+  float *to;
+  int64_t n;
+  uint64_t seed;
+  int index;
+  atoll_init init;
+  float std;
+};
+
+/* Pieces of an even number of elements, so that each normal is the one a single call would give. */
+static atoll_err init_task(void *args, void *stream)
+{
+  enum { PIECE = 1 << 16 };
+  const struct init_args *a = args;
+  (void)stream;
+  const atoll_rng_key key = {.seed = a->seed, .sample = (uint64_t)a->index, .site = ATOLL_RNG_INIT};
+#pragma omp parallel for num_threads(a->threads) schedule(dynamic, 1)
+  for (int64_t i = 0; i < a->n; i += PIECE) {
+    int64_t m = a->n - i < PIECE ? a->n - i : PIECE;
+    if (a->init == ATOLL_INIT_NORMAL)
+      atoll_rng_fill_normal(&key, (uint64_t)i, (size_t)m, a->std, a->to + i);
+    else
+      for (int64_t k = i; k < i + m; k++)
+        a->to[k] = a->init == ATOLL_INIT_ONE ? 1 : 0;
+  }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed)
+{
+  if (atoll_mem_counting(s->e.mem))
+    return ATOLL_OK;
+  if (!atoll_device_host_memory(s->e.device))
+    return atoll_fail(ATOLL_UNSUPPORTED, "initial values on device kind '%s'", atoll_device_kind(s->e.device));
+  for (int i = 0; i < s->n; i++) {
+    const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
+    struct init_args a = {atoll_device_threads(s->e.device), s->param + s->offset[i], count_of(p), seed, s->index[i], p->init, (float)p->init_std};
+    ATOLL_TRY(atoll_queue_submit(s->e.compute, init_task, &a, sizeof a));
+  }
+  return ATOLL_OK;
+}

@@ -1,0 +1,149 @@
+/* The bytes a stage takes are, to the byte, what atoll_stage_bytes() says and what the expressions of its layers add up to, for real and
+ * for counting memory. */
+#include "stage_test.h"
+
+static int64_t eval(const atoll_sym *e, int64_t B, int64_t S)
+{
+  const char *const names[] = {"B", "S"};
+  const int64_t values[] = {B, S};
+  int64_t v = -1;
+  assert_non_null(e);
+  OK(atoll_sym_eval_int(e, names, values, 2, &v));
+  return v;
+}
+
+static int64_t line(int64_t bytes)
+{
+  return (bytes + 63) / 64 * 64;
+}
+
+static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S, atoll_policy policy, int slots, int partials, int real)
+{
+  const atoll_model_params *c = atoll_model_config(m);
+  atoll_policy policies[64];
+  for (int i = 0; i < 64; i++)
+    policies[i] = policy;
+  atoll_stage_params p = {.first = first, .last = last, .policy = policies, .B = B, .S = S, .slots = slots, .partials = partials, .train = 1};
+  int64_t said[ATOLL_MEM_CATEGORIES];
+  OK(atoll_stage_bytes(m, &p, said));
+
+  atoll_syms *pool = NULL;
+  OK(atoll_syms_create(&pool));
+  int64_t saved = 0, carried = 0, work = 0, params = 0, tied = 0, boundary = 4 * B * S * c->width;
+  for (int l = first; l < last; l++) {
+    saved += eval(atoll_layer_saved_bytes(m, pool, l, policy), B, S);
+    int64_t v = eval(atoll_layer_carried_bytes(m, pool, l, policy), B, S);
+    carried = v > carried ? v : carried;
+    v = eval(atoll_layer_work_bytes(m, pool, l, policy), B, S);
+    work = v > work ? v : work;
+    int index[16], n = atoll_model_layer_params(m, l, index, 16);
+    for (int i = 0; i < n; i++) {
+      const atoll_model_param *q = atoll_model_param_at(m, index[i]);
+      if (q->tied_layer == l && q->layer >= first)
+        tied += line(4 * elements(q));
+      else
+        params += line(4 * elements(q));
+    }
+  }
+  if (first > 0)
+    saved -= line(boundary);
+  int between = last - first - 1 < 2 ? last - first - 1 : 2;
+  assert_int_equal(said[ATOLL_MEM_PARAMETER], params);
+  assert_int_equal(said[ATOLL_MEM_OPTIMIZER], 2 * params);
+  assert_int_equal(said[ATOLL_MEM_GRADIENT], partials * (params + tied));
+  assert_int_equal(said[ATOLL_MEM_ACTIVATION], slots * saved);
+  assert_int_equal(said[ATOLL_MEM_WORKSPACE], carried + work + between * boundary);
+  atoll_syms_destroy(&pool);
+
+  for (int counting = !real; counting < 2; counting++) {
+    rig r = rig_open(m, "cpu", "cpu", 2, counting);
+    atoll_stage *s = NULL;
+    OK(atoll_stage_create(m, &p, &r.e, &s));
+    for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
+      assert_int_equal(atoll_mem_current(r.e.mem, k), said[k]);
+    assert_int_equal(4 * atoll_stage_param_elements(s), params);
+    assert_int_equal(4 * atoll_stage_grad_elements(s), params + tied);
+    atoll_stage_destroy(&s);
+    for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
+      assert_int_equal(atoll_mem_peak(r.e.mem, k), said[k]);
+    rig_close(&r);
+  }
+}
+
+static void small(void **state)
+{
+  (void)state;
+  const int64_t shapes[][2] = {{1, 1}, {1, 17}, {3, 31}, {4, 40}};
+  for (int dropout = 0; dropout < 2; dropout++) {
+    atoll_model *m = model_of(3, 36, 3, 67, 40, dropout * 0.1);
+    const int cuts[][2] = {{0, 5}, {0, 1}, {1, 2}, {1, 5}, {2, 4}, {4, 5}, {0, 3}};
+    for (int k = 0; k < 7; k++)
+      for (int s = 0; s < 4; s++)
+        for (int p = 0; p < ATOLL_POLICIES; p++)
+          one(m, cuts[k][0], cuts[k][1], shapes[s][0], shapes[s][1], (atoll_policy)p, 1 + s, 1 + p, 1);
+    atoll_model_destroy(&m);
+  }
+}
+
+/* Sizes that no test machine holds. */
+static void huge(void **state)
+{
+  (void)state;
+  const char *const presets[] = {"gpt2-124m", "gpt2-1.5b"};
+  for (int i = 0; i < 2; i++) {
+    atoll_model_params mp;
+    atoll_model_params_init(&mp);
+    strcpy(mp.preset, presets[i]);
+    atoll_model *m = NULL;
+    OK(atoll_model_create(&mp, &m));
+    one(m, 0, atoll_model_layers(m), 64, 1024, ATOLL_POLICY_EXACT, 8, 4, 0);
+    one(m, 3, atoll_model_layers(m), 63, 1001, ATOLL_POLICY_EAGER, 3, 2, 0);
+    atoll_model_destroy(&m);
+  }
+}
+
+/* 10 values a block per element of B S H, 16 when eager; statistics and log-sum-exp on top. */
+static void policies(void **state)
+{
+  (void)state;
+  atoll_model *m = model_of(2, 64, 4, 67, 64, 0);
+  atoll_syms *pool = NULL;
+  OK(atoll_syms_create(&pool));
+  int64_t B = 4, S = 16, R = B * S, H = 64, extra = 4 * (4 * R + 4 * R);
+  assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, ATOLL_POLICY_EXACT), B, S), 4 * 10 * R * H + extra);
+  assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, ATOLL_POLICY_EAGER), B, S), 4 * 16 * R * H + extra);
+  atoll_syms_destroy(&pool);
+  atoll_model_destroy(&m);
+}
+
+/* A stage whose memory runs out at any allocation leaves nothing behind. */
+static void no_memory(void **state)
+{
+  (void)state;
+  atoll_model *m = model_of(2, 32, 2, 67, 16, 0);
+  rig r = rig_open(m, "cpu", "cpu", 1, 0);
+  atoll_stage_params p = {.first = 0, .last = 4, .B = 2, .S = 16, .slots = 2, .partials = 2, .train = 1};
+  int n = 0;
+  for (;; n++) {
+    atoll_stage *s = NULL;
+    atoll_mem_fail_at(r.e.mem, n + 1);
+    atoll_err err = atoll_stage_create(m, &p, &r.e, &s);
+    if (err == ATOLL_OK) {
+      atoll_mem_fail_at(r.e.mem, 0);
+      atoll_stage_destroy(&s);
+      break;
+    }
+    assert_int_equal(err, ATOLL_NOMEM);
+    assert_null(s);
+    assert_int_equal(atoll_mem_current_total(r.e.mem), 0);
+  }
+  assert_in_range(n, 8, 20);
+  rig_close(&r);
+  atoll_model_destroy(&m);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(small), cmocka_unit_test(huge), cmocka_unit_test(policies), cmocka_unit_test(no_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

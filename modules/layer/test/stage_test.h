@@ -1,0 +1,176 @@
+/* Shared by the tests of stages: a model, a device and one or more stages that run a step over it. */
+#ifndef ATOLL_STAGE_TEST_H
+#define ATOLL_STAGE_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/layer.h"
+
+#define OK(call)                                                                   \
+  do {                                                                             \
+    atoll_err ok_err_ = (call);                                                    \
+    if (ok_err_ != ATOLL_OK)                                                       \
+      fail_msg("%s: %s: %s", #call, atoll_err_name(ok_err_), atoll_err_message()); \
+  } while (0)
+
+static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads, int64_t vocab, int64_t context, double dropout)
+{
+  atoll_model_params p;
+  atoll_model_params_init(&p);
+  p.layers = layers, p.width = width, p.heads = heads, p.vocab = vocab, p.context = context, p.dropout = dropout;
+  p.init_std = 0.2; /* large enough that every part of a small model matters */
+  atoll_model *m = NULL;
+  OK(atoll_model_create(&p, &m));
+  return m;
+}
+
+typedef struct rig {
+  const atoll_model *m;
+  atoll_exec e;
+} rig;
+
+static inline rig rig_open(const atoll_model *m, const char *kind, const char *kernels, int threads, int counting)
+{
+  rig r = {.m = m};
+  atoll_device_params p;
+  atoll_device_params_init(&p);
+  p.threads = threads;
+  OK(atoll_kernels_get(kernels, &r.e.kernels));
+  OK(atoll_device_open(kind, &p, &r.e.device));
+  OK(atoll_queue_create(r.e.device, "compute", &r.e.compute));
+  OK(atoll_mem_create(0, counting, &r.e.mem));
+  return r;
+}
+
+static inline void rig_close(rig *r)
+{
+  int64_t held = 0;
+  atoll_queue_destroy(&r->e.compute);
+  atoll_device_close(&r->e.device);
+  atoll_mem_destroy(&r->e.mem, &held);
+  assert_int_equal(held, 0);
+}
+
+/* Ids of position i: tokens and the next ones as targets, with one target missing. */
+static inline void ids(int64_t n, int64_t vocab, int32_t *tokens, int32_t *targets)
+{
+  for (int64_t i = 0; i < n; i++) {
+    tokens[i] = (int32_t)((i * i * 7 + 3 * i + 1) % vocab);
+    targets[i] = i == 2 ? -1 : (int32_t)(((i + 1) * (i + 1) * 7 + 3 * (i + 1) + 1) % vocab);
+  }
+}
+
+/* What a step leaves: losses and all gradients in the order of the model's parameters, tied ones folded. */
+typedef struct result {
+  int64_t n, losses;
+  float *grad, *loss;
+} result;
+
+static inline int64_t elements(const atoll_model_param *p)
+{
+  int64_t n = 1;
+  for (int d = 0; d < p->ndim; d++)
+    n *= p->shape[d];
+  return n;
+}
+
+static inline void result_free(result *r)
+{
+  free(r->grad);
+  free(r->loss);
+}
+
+/* One step of `micro` micro-batches of B x S through stages cut at cuts[0] = 0, ..., cuts[stages] = layers + 2; `set` (may be NULL) may
+ * change parameters first. All stages are on one device; what crosses a boundary is passed by pointer. */
+static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy policy, int64_t B, int64_t S, int micro,
+                              void (*set)(const atoll_model *m, int param, float *values, int64_t n))
+{
+  const atoll_model_params *c = atoll_model_config(r->m);
+  int64_t R = B * S, H = c->width;
+  atoll_policy policies[64];
+  for (int i = 0; i < 64; i++)
+    policies[i] = policy;
+  atoll_stage *stage[8];
+  float *x[9][2] = {{0}}, *d[9][2] = {{0}};
+  int32_t *tokens = malloc((size_t)(R * micro) * sizeof *tokens), *targets = malloc((size_t)(R * micro) * sizeof *targets);
+  result out = {.n = atoll_model_elements(r->m), .losses = R * micro};
+  out.grad = calloc((size_t)out.n, sizeof *out.grad);
+  out.loss = calloc((size_t)(R * micro), sizeof *out.loss);
+  ids(R * micro, c->vocab, tokens, targets);
+  for (int k = 0; k < stages; k++) {
+    atoll_stage_params p = {.first = cuts[k], .last = cuts[k + 1], .policy = policies, .B = B, .S = S, .slots = 2, .partials = 1, .train = 1};
+    OK(atoll_stage_create(r->m, &p, &r->e, &stage[k]));
+    OK(atoll_stage_init(stage[k], 42));
+    OK(atoll_stage_zero_grad(stage[k], 0));
+    OK(atoll_queue_sync(r->e.compute));
+    for (int i = 0; i < 2 && k > 0; i++) {
+      x[k][i] = malloc((size_t)(R * H) * sizeof(float));
+      d[k][i] = malloc((size_t)(R * H) * sizeof(float));
+    }
+    const atoll_tensor *t;
+    const int *index;
+    int n;
+    OK(atoll_stage_tensors(stage[k], ATOLL_STAGE_PARAM, &t, &index, &n));
+    for (int i = 0; i < n && set; i++)
+      set(r->m, index[i], t[i].data, atoll_tensor_local_count(&t[i]));
+  }
+  /* Two in flight: forward of micro-batch i, then backward of i - 1. */
+  for (int i = 0; i <= micro; i++) {
+    atoll_call call = {.B = B, .S = S, .seed = 9, .step = 3, .first_sample = (uint64_t)(i * B), .loss_scale = 1.0f / (float)(R * micro), .train = 1};
+    for (int k = 0; k < stages && i < micro; k++)
+      OK(atoll_stage_forward(stage[k], i % 2, &call, x[k][i % 2], tokens + i * R, targets + i * R, x[k + 1][i % 2], out.loss + i * R));
+    int j = i - 1;
+    call.first_sample = (uint64_t)(j * B);
+    for (int k = stages - 1; k >= 0 && j >= 0; k--)
+      OK(atoll_stage_backward(stage[k], j % 2, 0, &call, d[k + 1][j % 2], d[k][j % 2], NULL));
+  }
+  OK(atoll_queue_sync(r->e.compute));
+  for (int k = 0; k < stages; k++) {
+    OK(atoll_stage_fold_tied(stage[k], 0));
+    OK(atoll_queue_sync(r->e.compute));
+    const atoll_tensor *t;
+    const int *index;
+    int n;
+    OK(atoll_stage_tensors(stage[k], ATOLL_STAGE_GRAD, &t, &index, &n));
+    for (int i = 0; i < n; i++) {
+      int64_t at = 0, count = atoll_tensor_local_count(&t[i]);
+      for (int q = 0; q < index[i]; q++)
+        at += elements(atoll_model_param_at(r->m, q));
+      const float *g = t[i].data;
+      for (int64_t e = 0; e < count; e++)
+        out.grad[at + e] += g[e]; /* a tied tensor on two stages: first use, then second */
+    }
+  }
+  for (int k = 0; k < stages; k++) {
+    atoll_stage_destroy(&stage[k]);
+    for (int i = 0; i < 2; i++) {
+      free(x[k][i]);
+      free(d[k][i]);
+    }
+  }
+  free(tokens);
+  free(targets);
+  return out;
+}
+
+static inline void same_result(const result *a, const result *b)
+{
+  assert_int_equal(a->n, b->n);
+  for (int64_t i = 0; i < a->losses; i++)
+    if (memcmp(&a->loss[i], &b->loss[i], 4))
+      fail_msg("loss %lld: %.9g against %.9g", (long long)i, a->loss[i], b->loss[i]);
+  for (int64_t i = 0; i < a->n; i++)
+    if (memcmp(&a->grad[i], &b->grad[i], 4))
+      fail_msg("gradient element %lld: %.9g against %.9g", (long long)i, a->grad[i], b->grad[i]);
+}
+
+#endif
