@@ -62,9 +62,10 @@ static void on_signal(int signal)
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   long long now = t.tv_sec * 1000000000LL + t.tv_nsec, first = 0;
+  int none = 0;
   if (atomic_compare_exchange_strong(&asked_ns, &first, now)) {
     atomic_store(&asked_signal, signal);
-  } else if (now - first > 1000000000LL && !atomic_exchange(&abort_signal, signal)) {
+  } else if (now - first > 1000000000LL && atomic_compare_exchange_strong(&abort_signal, &none, signal)) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_alarm;
@@ -114,6 +115,8 @@ atoll_err atoll_stop_init(const atoll_stop_params *params)
         sigaction(signals[i], &previous[i], NULL);
       return atoll_fail(ATOLL_INTERNAL, "signal handlers: %s", strerror(failed));
     }
+  /* A write beyond RLIMIT_FSIZE is an error to report (EFBIG), not a death. Stays so after atoll_stop_finish(). */
+  signal(SIGXFSZ, SIG_IGN);
   installed = 1;
   return ATOLL_OK;
 }

@@ -21,7 +21,7 @@ typedef struct atoll_stop_params {
 } atoll_stop_params;
 ATOLL_API void atoll_stop_params_init(atoll_stop_params *p);
 
-/** Local; installs handlers. Time limit zero: the end is read from SLURM_JOB_END_TIME when set. */
+/** Local; installs handlers, and ignores SIGXFSZ so that a file-size limit shows as a write error. Time limit zero: the end is read from SLURM_JOB_END_TIME when set. */
 ATOLL_API atoll_err atoll_stop_init(const atoll_stop_params *params);
 ATOLL_API void atoll_stop_set_margin(double seconds);
 /** Local: ask from code. */
