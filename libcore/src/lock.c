@@ -289,3 +289,19 @@ void atoll_file_lock_release(atoll_file_lock **token) {
   free(lock);
   *token = NULL;
 }
+
+atoll_err atoll_file_lock_probe(const char *path) {
+  struct holder h, self;
+  char *text = NULL;
+  size_t bytes = 0;
+  const char *why = "";
+  if (!atoll_file_exists(path))
+    return ATOLL_OK;
+  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
+  int known = holder_parse(text, &h) == 0;
+  free(text);
+  if (!known)
+    return atoll_fail(ATOLL_BUSY, "%s exists and does not say who holds it", path);
+  describe_self(&self);
+  return judge(&h, &self, &why) == ENDED ? ATOLL_OK : busy(path, &h, why);
+}

@@ -43,6 +43,8 @@ ATOLL_API void atoll_file_list_free(char ***names, size_t n);
 typedef struct atoll_file_lock atoll_file_lock;
 ATOLL_API atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **token);
 ATOLL_API void atoll_file_lock_release(atoll_file_lock **token);
+/** Only looks: OK when nobody holds the lock or its holder provably ended, else BUSY. */
+ATOLL_API atoll_err atoll_file_lock_probe(const char *path);
 /** dir/name into buf; INTERNAL when it does not fit. */
 ATOLL_API atoll_err atoll_path_join(char *buf, size_t n, const char *dir, const char *name);
 
