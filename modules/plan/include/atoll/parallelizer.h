@@ -17,29 +17,34 @@ typedef struct atoll_island_shape { /* a part of an island: `nodes` nodes of `pe
 } atoll_island_shape;
 
 typedef struct atoll_slice_context {
-  int in_flight;            /* micro-batches held at once */
-  int64_t micro_batch;      /* samples per micro-batch of the pipeline: the slice's replicas share them */
-  int64_t micro_batches;    /* per step, over the whole slice */
-  int64_t leaves;           /* of the summation tree */
+  int in_flight;            /* micro-batches held at once by a replica */
+  int partials;             /* gradient buffers of a replica for the summation tree, most of any */
+  int64_t micro_batch;      /* samples per micro-batch of the pipeline */
+  int64_t micro_batches;    /* per step, over the whole slice: its replicas share them */
 } atoll_slice_context;
 
 typedef struct atoll_slice_plan { /* one Pareto point */
   int data, tensor, context, expert, zero;
   int policy;
   double t;                 /* steady seconds per micro-batch (of the slice as a whole: replicas divide it) */
-  double forward, backward; /* of t, on one replica */
-  double d;                 /* extra seconds per step: first and last micro-batch, reduction, update */
-  int64_t bytes[ATOLL_MEM_CATEGORIES], bytes_peak;
+  double forward, backward; /* of one micro-batch on one replica */
+  double d;                 /* extra seconds per step: reduction among its replicas, update */
+  int64_t bytes[ATOLL_MEM_CATEGORIES], bytes_peak, bytes_limit; /* per rank */
+  atoll_cost_source source; /* of the times */
 } atoll_slice_plan;
 
+/** An implementation. `begin` is called once per search and borrows problem and params until `end`; state is the implementation's. */
 typedef struct atoll_parallelizer {
   const char *name;
+  atoll_err (*begin)(const atoll_plan_problem *problem, const atoll_plan_params *params, void **state);
   /** Fills at most cap points, ascending t, none dominated in (t, d, bytes). *n = 0 with OK: nothing fits; then *missing is the fewest bytes
-   *  over the limit and `why` (n bytes) names layer and category. epsilon: proved thinning error added to the composer's gap. */
-  atoll_err (*plan)(const atoll_plan_problem *problem, const atoll_plan_params *params, atoll_slice slice, atoll_island_shape shape,
-                    const atoll_slice_context *context, atoll_slice_plan *out, int cap, int *n, double *epsilon, int64_t *missing, char *why, size_t why_bytes);
+   *  over the limit and `why` (why_bytes) names layers and the largest category. *epsilon: proved thinning error, added to the composer's gap. */
+  atoll_err (*plan)(void *state, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *context, atoll_slice_plan *out,
+                    int cap, int *n, double *epsilon, int64_t *missing, char *why, size_t why_bytes);
+  void (*end)(void **state);
 } atoll_parallelizer;
 
+/** Uniform degrees: one data-parallel degree over the shape's devices, one policy per slice. */
 extern ATOLL_API const atoll_parallelizer atoll_parallelizer_grid;
 
 ATOLL_END_C

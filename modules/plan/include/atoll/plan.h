@@ -118,7 +118,7 @@ typedef struct atoll_plan_problem {
   int64_t checkpoint_bytes;      /* bound of image buffers per rank */
   int64_t fixed_bytes;           /* what every rank takes besides: libraries, data */
   /** Extra bytes per rank that train takes for a stage (receive buffers etc.), stated by the executor; NULL = none. */
-  atoll_err (*extra_bytes)(const struct atoll_plan *plan, int pipeline, int stage, int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+  atoll_err (*extra_bytes)(const atoll_model *model, const struct atoll_plan *plan, int pipeline, int stage, int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
 } atoll_plan_problem;
 
 typedef struct atoll_plan_rejected { /* for --explain */
@@ -149,8 +149,9 @@ ATOLL_API atoll_err atoll_plan_to_text(const atoll_plan *plan, char **text, size
 ATOLL_API atoll_err atoll_plan_from_text(const char *name, const char *text, size_t bytes, atoll_plan **out);
 ATOLL_API atoll_err atoll_plan_to_store(const atoll_plan *plan, atoll_store *store, const char *group);
 ATOLL_API atoll_err atoll_plan_from_store(atoll_store *store, const char *group, atoll_plan **out);
-/** The judge's form (JSON); UNSUPPORTED names a feature that form lacks. */
-ATOLL_API atoll_err atoll_plan_to_judge(const atoll_plan *plan, const atoll_topo *topo, char **text, size_t *bytes);
+/** The judge's form (JSON); UNSUPPORTED names a feature that form lacks. `model` is the name the judge knows it by; a node's kind is its zone.
+ *  *text owned: free(). */
+ATOLL_API atoll_err atoll_plan_to_judge(const atoll_plan *plan, const char *model, const atoll_topo *topo, char **text, size_t *bytes);
 /** A table of stages; explain adds bytes and time by cause, bubble, traffic, what was rejected and why. */
 ATOLL_API void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE *f);
 ATOLL_API void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *problem, const atoll_plan_report *report, FILE *f);

@@ -1,0 +1,325 @@
+/* A shape, a layer split and policies as a plan, and the predictions of any plan. */
+#include "compose/compose.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int type_of(const composer *c, const shape *s, int column) { return c->column[s->columns + 2 * (size_t)column]; }
+static int64_t leaves_of(const composer *c, const shape *s, int column) {
+  return c->column[s->columns + 2 * (size_t)column + 1];
+}
+
+static atoll_err build_stage(const shape *s, int i, const int *cut, const int *policy, atoll_plan_stage *stage) {
+  stage->chunks = stage->ranges = 1;
+  stage->in_flight = s->S - i;
+  ATOLL_TRY(plan_alloc(1, sizeof *stage->chunk, &stage->chunk));
+  ATOLL_TRY(plan_alloc(1, sizeof *stage->range, &stage->range));
+  ATOLL_TRY(plan_alloc((size_t)s->D, sizeof *stage->replica, &stage->replica));
+  stage->replicas = s->D;
+  stage->chunk[0] = (atoll_plan_chunk){cut[i], cut[i + 1]};
+  stage->range[0] = (atoll_plan_range){.first = cut[i], .last = cut[i + 1], .policy = policy[i], .mlp = "plain"};
+  for (int k = 0; k < s->D; k++) {
+    atoll_plan_replica *r = &stage->replica[k];
+    ATOLL_TRY(plan_alloc(1, sizeof *r->rank, &r->rank));
+    ATOLL_TRY(plan_alloc(1, sizeof *r->device, &r->device));
+    r->ranks = r->tensor = r->context = r->expert = 1;
+    r->micro_batch = s->b;
+  }
+  return ATOLL_OK;
+}
+
+/* Devices of an island are handed out in its order (by node): column by column, or stage by stage. */
+static void place(composer *c, const shape *s, int layout, atoll_plan_pipeline *pipe, int *used) {
+  memset(used, 0, (size_t)c->islands * sizeof *used);
+  for (int i = 0; i < s->S * s->D; i++) {
+    int column = layout ? i % s->D : i / s->S, stage = layout ? i / s->D : i % s->S;
+    int island = c->type[type_of(c, s, column)].island[stage];
+    atoll_plan_replica *r = &pipe->stage[stage].replica[column];
+    r->island = island;
+    r->device[0] = c->device[island][used[island]++];
+    r->rank[0] = c->rank_of[r->device[0]];
+  }
+}
+
+static atoll_err fill_idle(composer *c, atoll_plan *plan) {
+  unsigned char *taken = NULL;
+  ATOLL_TRY(plan_alloc((size_t)plan->world, 1, &taken));
+  for (int s = 0; s < plan->pipeline[0].stages; s++)
+    for (int k = 0; k < plan->pipeline[0].stage[s].replicas; k++)
+      taken[plan->pipeline[0].stage[s].replica[k].rank[0]] = 1;
+  int idle = 0;
+  for (int r = 0; r < plan->world; r++)
+    idle += !taken[r];
+  atoll_err err = plan_alloc((size_t)idle, sizeof *plan->idle, &plan->idle);
+  for (int r = 0; err == ATOLL_OK && r < plan->world; r++)
+    if (!taken[r])
+      plan->idle[plan->idle_count++] = r;
+  free(taken);
+  (void)c;
+  return err;
+}
+
+atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out) {
+  atoll_plan *plan = NULL;
+  int *used = NULL;
+  ATOLL_TRY(plan_create(1, &plan));
+  plan->world = c->world;
+  plan->seq = c->problem->seq;
+  plan->global_batch = c->problem->global_batch;
+  plan->micro_batches = s->G;
+  plan->sum_leaves = s->leaves;
+  plan->model = atoll_model_digest(c->problem->model);
+  plan->islands = atoll_islands_identity(c->problem->islands);
+  snprintf(plan->source, sizeof plan->source, "%s+compose", c->parallelizer->name);
+  atoll_plan_pipeline *pipe = &plan->pipeline[0];
+  pipe->micro_batches = s->G;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)s->S, sizeof *pipe->stage, &pipe->stage));
+  pipe->stages = s->S;
+  for (int i = 0; i < s->S; i++)
+    ATOLL_TRY_GOTO(err, fail, build_stage(s, i, cut, policy, &pipe->stage[i]));
+  int64_t leaf = 0;
+  for (int k = 0; k < s->D; k++) {
+    int64_t first = plan_leaf_first(s->leaves, s->G, leaf);
+    leaf += leaves_of(c, s, k);
+    int64_t end = plan_leaf_first(s->leaves, s->G, leaf);
+    for (int i = 0; i < s->S; i++) {
+      pipe->stage[i].replica[k].first_micro_batch = first;
+      pipe->stage[i].replica[k].micro_batches = end - first;
+    }
+  }
+  ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)c->islands, sizeof *used, &used));
+  place(c, s, layout, pipe, used);
+  free(used);
+  ATOLL_TRY_GOTO(err, fail, fill_idle(c, plan));
+  ATOLL_TRY_GOTO(err, fail, plan_fill_tied(plan, c->problem->model));
+  *out = plan;
+  return ATOLL_OK;
+fail:
+  atoll_plan_destroy(&plan);
+  return err;
+}
+
+void build_describe(const composer *c, const shape *s, const int *cut, const int *policy, char *buf, size_t n) {
+  size_t at = (size_t)snprintf(buf, n, "%d stage%s x %d, micro-batch %" PRId64, s->S, s->S == 1 ? "" : "s", s->D, s->b);
+  if (cut && at < n) {
+    at += (size_t)snprintf(buf + at, n - at, ", layers");
+    for (int i = 0; i < s->S && at < n; i++)
+      at += (size_t)snprintf(buf + at, n - at, "%s %d", i ? "," : "", cut[i + 1] - cut[i]);
+  }
+  if (policy && at < n) {
+    int same = 1;
+    for (int i = 1; i < s->S; i++)
+      same = same && policy[i] == policy[0];
+    at += (size_t)snprintf(buf + at, n - at, ", %s", same ? atoll_policy_name((atoll_policy)policy[0]) : "mixed policies");
+  }
+  if (c->problem->islands->count < 2 || at >= n)
+    return;
+  at += (size_t)snprintf(buf + at, n - at, ", on ");
+  for (int k = 0; k < s->D && at < n; k++) {
+    if (k > 0 && type_of(c, s, k) == type_of(c, s, k - 1))
+      continue;
+    at += (size_t)snprintf(buf + at, n - at, "%s", k ? " / " : "");
+    for (int i = 0; i < s->S && at < n; i++)
+      at += (size_t)snprintf(buf + at, n - at, "%s%s", i ? "|" : "",
+                             c->problem->islands->island[c->type[type_of(c, s, k)].island[i]].name);
+  }
+}
+
+/* ---- predictions ------------------------------------------------------------------------------------------------- */
+
+static int64_t limit_of(const composer *c, int island) {
+  if (c->params->memory > 0)
+    return c->params->memory;
+  int64_t memory = c->problem->islands->island[island].memory;
+  return memory > 0 ? (int64_t)((double)memory * c->params->memory_share) : 0;
+}
+
+/* Times and bytes of one replica by itself. */
+static atoll_err predict_replica(composer *c, atoll_plan *plan, int p, int s, int k, atoll_cost_source *source) {
+  const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  atoll_plan_replica *r = &stage->replica[k];
+  r->forward_seconds = r->backward_seconds = r->update_seconds = 0;
+  for (int i = 0; i < stage->ranges; i++) {
+    cost_slice t;
+    ATOLL_TRY(cost_of_slice(c->cost, r->island, stage->range[i].first, stage->range[i].last,
+                            (atoll_policy)stage->range[i].policy, r->micro_batch, &t));
+    r->forward_seconds += t.forward;
+    r->backward_seconds += t.backward;
+    r->update_seconds += t.update;
+    *source = t.source > *source ? t.source : *source;
+  }
+  atoll_policy *policy = NULL;
+  atoll_stage_params sp;
+  ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
+  atoll_err err = atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy);
+  if (err == ATOLL_OK && stage->ranges == 1)
+    err = cost_stage_bytes(c->cost, sp.first, sp.last, policy[0], sp.B, sp.slots, sp.partials, r->bytes);
+  else if (err == ATOLL_OK) {
+    memset(r->bytes, 0, sizeof r->bytes);
+    err = atoll_stage_bytes(c->problem->model, &sp, r->bytes);
+    r->bytes[ATOLL_MEM_CHECKPOINT] += c->problem->checkpoint_bytes;
+    r->bytes[ATOLL_MEM_DATA] += c->problem->fixed_bytes;
+  }
+  free(policy);
+  if (err == ATOLL_OK && c->problem->extra_bytes)
+    err = c->problem->extra_bytes(c->problem->model, plan, p, s, k, r->bytes);
+  r->bytes_peak = cost_sum_bytes(r->bytes);
+  r->bytes_limit = limit_of(c, r->island);
+  return err;
+}
+
+static int node_of(const composer *c, const atoll_plan_replica *r) { return c->problem->topo->device[r->device[0]].node; }
+
+static int leaf_count(const atoll_plan *plan, const atoll_plan_replica *r, int64_t *first) {
+  *first = plan_leaf_at(plan->sum_leaves, plan->micro_batches, r->first_micro_batch);
+  return (int)(plan_leaf_at(plan->sum_leaves, plan->micro_batches, r->first_micro_batch + r->micro_batches) - *first);
+}
+
+/* Reduction of a stage over its replicas, and what each adds leaf by leaf. */
+static atoll_err predict_reduce(composer *c, atoll_plan *plan, int p, int s, double *seconds) {
+  atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  int *node = NULL, parts = 0, most_parts = 1;
+  int64_t gradient = 0, first;
+  double bandwidth = INFINITY, leaf_most = 0;
+  ATOLL_TRY(plan_alloc((size_t)stage->replicas, sizeof *node, &node));
+  for (int i = 0; i < stage->chunks; i++) {
+    int64_t g;
+    (void)cost_gradient_bytes(c->problem->model, stage->chunk[i].first, stage->chunk[i].last, &g);
+    gradient += g;
+  }
+  for (int k = 0; k < stage->replicas; k++) {
+    atoll_plan_replica *r = &stage->replica[k];
+    int most, left, n = leaf_count(plan, r, &first);
+    plan_tree_walk(plan->sum_leaves, first, n, &most, &left);
+    parts += left;
+    most_parts = left > most_parts ? left : most_parts;
+    node[k] = node_of(c, r);
+    double w = cost_bandwidth(c->cost, r->island), leaf = n * cost_leaf(c->cost, r->island, gradient);
+    bandwidth = w < bandwidth ? w : bandwidth;
+    leaf_most = leaf > leaf_most ? leaf : leaf_most;
+  }
+  *seconds = leaf_most + cost_reduce(c->cost, node, stage->replicas, gradient, parts, most_parts, bandwidth);
+  free(node);
+  return ATOLL_OK;
+}
+
+/* One boundary, one way: the slowest peer of the replica, downstream (upstream for the last stage). */
+static void predict_sends(composer *c, atoll_plan *plan, int p) {
+  atoll_plan_pipeline *pipe = &plan->pipeline[p];
+  for (int s = 0; s < pipe->stages; s++) {
+    int to = s + 1 < pipe->stages ? s + 1 : s - 1;
+    int64_t bytes = 0;
+    const atoll_plan_stage *from = &pipe->stage[to < s ? to : s];
+    if (to >= 0)
+      (void)cost_boundary_bytes(c->problem->model, from->chunk[0].last - 1, from->replica[0].micro_batch, plan->seq, &bytes);
+    for (int k = 0; k < pipe->stage[s].replicas; k++) {
+      atoll_plan_replica *r = &pipe->stage[s].replica[k];
+      r->send_seconds = 0;
+      for (int q = 0; to >= 0 && q < pipe->stage[to].replicas; q++) {
+        const atoll_plan_replica *x = &pipe->stage[to].replica[q];
+        if (x->first_micro_batch >= r->first_micro_batch + r->micro_batches ||
+            r->first_micro_batch >= x->first_micro_batch + x->micro_batches)
+          continue;
+        double t = cost_send(c->cost, node_of(c, r), node_of(c, x), bytes);
+        r->send_seconds = t > r->send_seconds ? t : r->send_seconds;
+      }
+    }
+  }
+}
+
+static double tied_end(composer *c, const atoll_plan *plan, const double *end, double last) {
+  for (int i = 0; i < plan->tied_count; i++) {
+    const atoll_plan_tied *t = &plan->tied[i];
+    for (int u = 0; u + 1 < t->uses; u += 2) {
+      if (t->stage[u] == t->stage[u + 1])
+        continue;
+      int at = 0;
+      for (int p = 0; p < t->pipeline[u]; p++)
+        at += plan->pipeline[p].stages;
+      const atoll_plan_stage *a = &plan->pipeline[t->pipeline[u]].stage[t->stage[u]];
+      const atoll_plan_stage *b = &plan->pipeline[t->pipeline[u]].stage[t->stage[u + 1]];
+      const atoll_model_param *mp = atoll_model_param_at(c->problem->model, t->param);
+      int64_t bytes = 4;
+      for (int d = 0; d < mp->ndim; d++)
+        bytes *= mp->shape[d];
+      double begin = end[at + t->stage[u]] > end[at + t->stage[u + 1]] ? end[at + t->stage[u]] : end[at + t->stage[u + 1]];
+      double most = 0;
+      for (int k = 0; k < a->replicas && k < b->replicas; k++) {
+        double w = fmin(cost_bandwidth(c->cost, a->replica[k].island), cost_bandwidth(c->cost, b->replica[k].island));
+        double s = cost_tied(c->cost, node_of(c, &a->replica[k]), node_of(c, &b->replica[k]), bytes, w);
+        most = s > most ? s : most;
+      }
+      last = begin + most > last ? begin + most : last;
+    }
+  }
+  return last;
+}
+
+atoll_err build_predict(composer *c, atoll_plan *plan, int final, int64_t *over, char *where, size_t n) {
+  int stages = 0, replicas = 0;
+  atoll_cost_source source = ATOLL_COST_MEASURED;
+  *over = INT64_MIN;
+  for (int p = 0; p < plan->pipelines; p++) {
+    stages += plan->pipeline[p].stages;
+    for (int s = 0; s < plan->pipeline[p].stages; s++)
+      for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++) {
+        ATOLL_TRY(predict_replica(c, plan, p, s, k, &source));
+        const atoll_plan_replica *r = &plan->pipeline[p].stage[s].replica[k];
+        replicas++;
+        if (r->bytes_limit > 0 && r->bytes_peak - r->bytes_limit > *over) {
+          *over = r->bytes_peak - r->bytes_limit;
+          char a[32], b[32], m[32];
+          size_t at = (size_t)snprintf(where, n, "stage %d of %d (layers %d-%d, replica %d) needs %s of %s on island %s, %s %s:",
+                                       s, plan->pipeline[p].stages, plan->pipeline[p].stage[s].chunk[0].first,
+                                       plan->pipeline[p].stage[s].chunk[0].last - 1, k,
+                                       plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b),
+                                       c->problem->islands->island[r->island].name,
+                                       plan_bytes_text(*over > 0 ? *over : -*over, m, sizeof m), *over > 0 ? "missing" : "free");
+          for (int q = 0; q < ATOLL_MEM_CATEGORIES && at < n; q++)
+            if (r->bytes[q])
+              at += (size_t)snprintf(where + at, n - at, " %s %s", atoll_mem_category_name((atoll_mem_category)q),
+                                     plan_bytes_text(r->bytes[q], a, sizeof a));
+        }
+      }
+    predict_sends(c, plan, p);
+  }
+  snprintf(plan->cost_source, sizeof plan->cost_source, "%s", atoll_cost_source_name(source));
+
+  double *end = NULL, last = 0, update = 0;
+  int *node = NULL, nodes = 0;
+  simulated with, without;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)stages, sizeof *end, &end));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)replicas, sizeof *node, &node));
+  ATOLL_TRY_GOTO(err, done, simulate_plan(c->cost, c->problem, plan, 1, end, &with));
+  double *at = end;
+  for (int p = 0; p < plan->pipelines; p++)
+    for (int s = 0; s < plan->pipeline[p].stages; s++, at++) {
+      double reduce;
+      ATOLL_TRY_GOTO(err, done, predict_reduce(c, plan, p, s, &reduce));
+      *at += reduce;
+      last = *at > last ? *at : last;
+      for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++) {
+        atoll_plan_replica *r = &plan->pipeline[p].stage[s].replica[k];
+        update = r->update_seconds > update ? r->update_seconds : update;
+        r->update_seconds += reduce;
+        node[nodes++] = node_of(c, r);
+      }
+    }
+  last = tied_end(c, plan, end, last);
+  plan->step_seconds = last + cost_finish(c->cost, node, nodes) + update;
+  plan->bubble_fraction = with.pipeline > 0 ? 1 - with.busy / (with.replicas * with.pipeline) : 0;
+  plan->bubble_fraction = plan->bubble_fraction < 0 ? 0 : plan->bubble_fraction;
+  if (!final)
+    goto done;
+  ATOLL_TRY_GOTO(err, done, simulate_plan(c->cost, c->problem, plan, 0, NULL, &without));
+  plan->communication_seconds = plan->step_seconds - without.pipeline - update;
+  plan->communication_seconds = plan->communication_seconds < 0 ? 0 : plan->communication_seconds;
+done:
+  free(end);
+  free(node);
+  return err;
+}

@@ -1,0 +1,335 @@
+/* The walk: shapes in order of their bounds, the most promising first, until no bound is below the best plan found.
+ *
+ * Work is counted, not timed, so that the same inputs give the same plan on any machine and any number of ranks. When the
+ * allowance runs out, the least bound of what was not finished gives the gap that the plan states. */
+#include "compose/compose.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Units of search.c and space.c, a few nanoseconds each: about two seconds of one core. */
+#define WORK_MAX INT64_C(400000000)
+#define WORK_OF_SHAPE (WORK_MAX / 8)
+#define REPORT_MAX 32
+
+/* ---- the report -------------------------------------------------------------------------------------------------- */
+
+/* The best of each (depth, width, micro-batch). */
+void compose_note(composer *c, const shape *s, double seconds, const char *text) {
+  note *n = NULL;
+  for (int i = 0; i < c->note_count && !n; i++)
+    if (c->notes[i].S == s->S && c->notes[i].D == s->D && c->notes[i].b == s->b)
+      n = &c->notes[i];
+  if (n && (isnan(seconds) || (!isnan(n->seconds) && n->seconds <= seconds)))
+    return;
+  if (!n) {
+    if (c->note_count == c->note_room) {
+      int room = c->note_room ? 2 * c->note_room : 64;
+      note *grown = realloc(c->notes, (size_t)room * sizeof *grown);
+      if (!grown)
+        return; /* a line of the report, not of the plan */
+      c->notes = grown;
+      c->note_room = room;
+    }
+    n = &c->notes[c->note_count++];
+  }
+  *n = (note){.S = s->S, .D = s->D, .b = s->b, .seconds = seconds};
+  snprintf(n->text, sizeof n->text, "%s", text);
+}
+
+static int compare_notes(const void *a, const void *b) {
+  const note *x = a, *y = b;
+  int nx = isnan(x->seconds), ny = isnan(y->seconds);
+  if (nx != ny)
+    return nx - ny;
+  if (!nx && x->seconds != y->seconds)
+    return x->seconds < y->seconds ? -1 : 1;
+  if (x->S != y->S)
+    return x->S - y->S;
+  if (x->D != y->D)
+    return x->D - y->D;
+  return (x->b > y->b) - (x->b < y->b);
+}
+
+static atoll_err make_report(composer *c, atoll_plan_report **out) {
+  atoll_plan_report *r = NULL;
+  ATOLL_TRY(plan_alloc(1, sizeof *r, &r));
+  if (plan_alloc(REPORT_MAX, sizeof *r->rejected, &r->rejected) != ATOLL_OK) {
+    free(r);
+    return ATOLL_NOMEM;
+  }
+  r->considered = c->considered;
+  r->infeasible = c->infeasible;
+  if (c->note_count)
+    qsort(c->notes, (size_t)c->note_count, sizeof *c->notes, compare_notes);
+  int infeasible = 0;
+  for (int i = 0; i < c->note_count && r->count < REPORT_MAX; i++) {
+    const note *n = &c->notes[i];
+    const atoll_plan *p = c->best;
+    if (p && n->S == p->pipeline[0].stages && n->D == p->pipeline[0].stage[0].replicas &&
+        n->b == p->pipeline[0].stage[0].replica[0].micro_batch)
+      continue; /* the plan itself */
+    if (isnan(n->seconds) && infeasible++ >= 8)
+      break;
+    if (!isnan(n->seconds) && p && r->count >= REPORT_MAX - 8)
+      continue;
+    r->rejected[r->count].step_seconds = n->seconds;
+    snprintf(r->rejected[r->count++].text, sizeof r->rejected->text, "%s", n->text);
+  }
+  *out = r;
+  return ATOLL_OK;
+}
+
+/* What the same stages would do with the blocks split evenly: the answer to "why not simply even?". */
+static atoll_err note_even_split(composer *c, atoll_plan_report *report) {
+  const atoll_plan_pipeline *pipe = &c->best->pipeline[0];
+  int S = pipe->stages, blocks = c->layers - 2, same = 1, at = 1;
+  if (S < 2 || blocks < S || report->count == REPORT_MAX)
+    return ATOLL_OK;
+  atoll_plan *plan = NULL;
+  char *text = NULL, where[512] = "";
+  size_t n;
+  int64_t over;
+  ATOLL_TRY(atoll_plan_to_text(c->best, &text, &n));
+  atoll_err err = atoll_plan_from_text("plan", text, n, &plan);
+  free(text);
+  ATOLL_TRY(err);
+  for (int s = 0; s < S; s++) {
+    atoll_plan_stage *stage = &plan->pipeline[0].stage[s];
+    int first = s == 0 ? 0 : at;
+    at += blocks / S + (s < blocks % S);
+    int last = s == S - 1 ? c->layers : at;
+    same = same && stage->chunk[0].first == first && stage->chunk[0].last == last;
+    stage->chunk[0] = (atoll_plan_chunk){first, last};
+    stage->range[0].first = first;
+    stage->range[0].last = last;
+  }
+  err = same ? ATOLL_OK : plan_fill_tied(plan, c->problem->model);
+  if (err == ATOLL_OK && !same)
+    err = build_predict(c, plan, 0, &over, where, sizeof where);
+  if (err == ATOLL_OK && !same) {
+    memmove(&report->rejected[1], &report->rejected[0], (size_t)report->count * sizeof *report->rejected);
+    report->count++;
+    report->rejected[0].step_seconds = over > 0 ? NAN : plan->step_seconds;
+    char seconds[32];
+    if (over > 0)
+      snprintf(report->rejected[0].text, sizeof report->rejected->text, "the same stages with an even split: %.200s", where);
+    else
+      snprintf(report->rejected[0].text, sizeof report->rejected->text,
+               "the same stages with an even split of the blocks, step %s", plan_seconds_text(plan->step_seconds, seconds, sizeof seconds));
+  }
+  atoll_plan_destroy(&plan);
+  return err;
+}
+
+/* ---- the composer ------------------------------------------------------------------------------------------------ */
+
+static void composer_free(composer *c) {
+  for (int p = 0; p < ATOLL_POLICIES; p++)
+    if (c->state[p])
+      c->parallelizer->end(&c->state[p]);
+  cost_destroy(&c->cost);
+  for (int x = 0; c->device && x < c->islands; x++)
+    free(c->device[x]);
+  for (int i = 0; i < c->tables; i++)
+    free(c->table[i].slice);
+  for (int i = 0; i < c->types; i++)
+    free(c->type[i].island);
+  free(c->devices);
+  free(c->device);
+  free(c->rank_of);
+  free(c->rep);
+  free(c->rep_first);
+  free(c->rep_last);
+  free(c->table);
+  free(c->type);
+  free(c->column);
+  free(c->shape);
+  free(c->fixed_cut);
+  free(c->notes);
+  atoll_plan_destroy(&c->best);
+}
+
+/* Who takes part: devices with a rank where ranks are known, else all that stand on an island, numbered in order. */
+static atoll_err find_devices(composer *c, int world) {
+  const atoll_topo *topo = c->problem->topo;
+  const atoll_islands *islands = c->problem->islands;
+  int known = 0, next = 0;
+  for (int i = 0; i < topo->devices; i++)
+    known = known || topo->device[i].rank >= 0;
+  ATOLL_TRY(plan_alloc((size_t)topo->devices, sizeof *c->rank_of, &c->rank_of));
+  ATOLL_TRY(plan_alloc((size_t)c->islands, sizeof *c->devices, &c->devices));
+  ATOLL_TRY(plan_alloc((size_t)c->islands, sizeof *c->device, &c->device));
+  for (int i = 0; i < topo->devices; i++) {
+    c->rank_of[i] = known ? topo->device[i].rank : islands->island_of[i] >= 0 ? next++ : -1;
+    if (known && topo->device[i].rank >= next)
+      next = topo->device[i].rank + 1;
+  }
+  c->world = world > 0 ? world : next;
+  for (int x = 0; x < c->islands; x++) {
+    const atoll_island *is = &islands->island[x];
+    ATOLL_TRY(plan_alloc((size_t)is->devices, sizeof **c->device, &c->device[x]));
+    for (int i = 0; i < is->devices; i++)
+      if (c->rank_of[is->device[i]] >= 0 && c->rank_of[is->device[i]] < c->world)
+        c->device[x][c->devices[x]++] = is->device[i];
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err find_slices(composer *c) {
+  int n = c->layers + 1;
+  ATOLL_TRY(plan_alloc((size_t)n * (size_t)n, sizeof *c->rep, &c->rep));
+  ATOLL_TRY(plan_alloc((size_t)n * (size_t)n, sizeof *c->rep_first, &c->rep_first));
+  ATOLL_TRY(plan_alloc((size_t)n * (size_t)n, sizeof *c->rep_last, &c->rep_last));
+  for (int a = 0; a < c->layers; a++) /* representatives begin no later, so they are numbered first */
+    for (int b = a + 1; b <= c->layers; b++) {
+      int first = cost_range_first(c->cost, a, b);
+      if (first == a) {
+        c->rep_first[c->reps] = a;
+        c->rep_last[c->reps] = b;
+        c->rep[a * n + b] = c->reps++;
+      } else {
+        c->rep[a * n + b] = c->rep[first * n + b - (a - first)];
+      }
+    }
+  return ATOLL_OK;
+}
+
+/* One state of the parallelizer per policy: a stage's policy is shared by its replicas, which may stand on different
+ * islands, so the composer asks for one policy at a time and joins the answers. */
+static atoll_err begin_policies(composer *c) {
+  atoll_policy named;
+  int any = !c->params->policy[0] || !strcmp(c->params->policy, "auto");
+  if (!any && atoll_policy_parse(c->params->policy, &named) != 0)
+    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto, eager or exact", c->params->policy);
+  for (int p = 0; p < ATOLL_POLICIES; p++) {
+    if (!any && p != (int)named)
+      continue;
+    c->one_policy[p] = *c->params;
+    snprintf(c->one_policy[p].policy, sizeof c->one_policy[p].policy, "%s", atoll_policy_name((atoll_policy)p));
+    ATOLL_TRY(c->parallelizer->begin(c->problem, &c->one_policy[p], &c->state[p]));
+  }
+  return ATOLL_OK;
+}
+
+/* A heap of shapes, the least bound on top; equal ones in order of enumeration. */
+static int before(const composer *c, int a, int b) {
+  const shape *x = &c->shape[a], *y = &c->shape[b];
+  return x->bound != y->bound ? x->bound < y->bound : a < b;
+}
+
+static void sift(const composer *c, int *heap, int n, int i) {
+  for (;;) {
+    int least = i;
+    for (int k = 2 * i + 1; k <= 2 * i + 2 && k < n; k++)
+      least = before(c, heap[k], heap[least]) ? k : least;
+    if (least == i)
+      return;
+    int t = heap[i];
+    heap[i] = heap[least];
+    heap[least] = t;
+    i = least;
+  }
+}
+
+/* Best first: a shape whose quick bound is least gets its sharper one and goes back; when it is on top again it is
+ * searched. Ends when nothing can win, after `most` searches, or at the work limit; *left is the least bound unfinished. */
+static atoll_err solve(composer *c, int most, int64_t limit, double *left) {
+  int *heap = NULL, n = 0;
+  ATOLL_TRY(plan_alloc((size_t)c->shapes, sizeof *heap, &heap));
+  for (int i = 0; i < c->shapes; i++)
+    if (!c->shape[i].solved)
+      heap[n++] = i;
+  for (int i = n / 2 - 1; i >= 0; i--)
+    sift(c, heap, n, i);
+  *left = INFINITY;
+  atoll_err err = ATOLL_OK;
+  for (int done = 0; n > 0 && err == ATOLL_OK;) {
+    shape *s = &c->shape[heap[0]];
+    if (s->bound * (1 - 1e-12) >= c->best_seconds)
+      break;
+    if (done >= most || (c->work > limit && c->best)) {
+      *left = s->bound;
+      break;
+    }
+    done += s->relaxed;
+    err = search_shape(c, s, !s->relaxed, WORK_OF_SHAPE);
+    if (s->solved)
+      heap[0] = heap[--n];
+    sift(c, heap, n, 0);
+  }
+  free(heap);
+  for (int i = 0; i < c->shapes; i++)
+    if (c->shape[i].solved == 2 && c->shape[i].bound < *left)
+      *left = c->shape[i].bound;
+  *left = c->dropped < *left ? c->dropped : *left;
+  return err;
+}
+
+static atoll_err run(composer *c, int world, double *left) {
+  ATOLL_TRY(find_devices(c, world));
+  ATOLL_TRY(space_check(c));
+  ATOLL_TRY(cost_create(c->problem, &c->cost));
+  ATOLL_TRY(find_slices(c));
+  ATOLL_TRY(begin_policies(c));
+  ATOLL_TRY(space_enumerate(c, 1));
+  ATOLL_TRY(solve(c, 16, WORK_MAX / 4, left)); /* a good incumbent before the many mixtures are weighed */
+  ATOLL_TRY(space_enumerate(c, 0));
+  return solve(c, INT32_MAX, WORK_MAX, left);
+}
+
+static atoll_err no_plan(const composer *c) {
+  if (c->shapes == 0 && c->least_over == INT64_MAX)
+    return atoll_fail(ATOLL_INFEASIBLE, "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
+                      c->problem->global_batch, c->world);
+  return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: nearest is %s", c->tightest);
+}
+
+atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, atoll_plan **out,
+                       atoll_plan_report **report) {
+  composer c = {.problem = problem, .params = params, .parallelizer = &atoll_parallelizer_grid,
+                .layers = atoll_model_layers(problem->model), .islands = problem->islands->count, .dropped = INFINITY,
+                .best_seconds = INFINITY, .least_over = INT64_MAX};
+  double left = INFINITY;
+  atoll_plan_report *r = NULL;
+  atoll_err err = run(&c, world, &left);
+  if (err == ATOLL_OK && c.best) {
+    int64_t over;
+    char where[512];
+    err = build_predict(&c, c.best, 1, &over, where, sizeof where);
+    c.best->optimal = !(left * (1 - 1e-12) < c.best->step_seconds);
+    c.best->gap = c.best->optimal ? 0 : c.best->step_seconds / left - 1;
+  }
+  if (report && (err == ATOLL_OK || c.note_count)) {
+    char message[1024];
+    snprintf(message, sizeof message, "%s", atoll_err_message());
+    atoll_err made = make_report(&c, &r);
+    if (made == ATOLL_OK && err == ATOLL_OK && c.best)
+      made = note_even_split(&c, r);
+    if (err == ATOLL_OK)
+      err = made;
+    else
+      atoll_err_set_message(message);
+  }
+  if (err == ATOLL_OK && !c.best)
+    err = no_plan(&c);
+  if (err == ATOLL_OK)
+    err = atoll_plan_check(c.best, problem->model);
+  if (err == ATOLL_OK) {
+    *out = c.best;
+    c.best = NULL;
+  }
+  if (report && r)
+    *report = r;
+  else
+    atoll_plan_report_destroy(&r);
+  composer_free(&c);
+  return err;
+}
+
+atoll_err atoll_plan_make(const atoll_plan_problem *problem, const atoll_plan_params *params, atoll_plan **out,
+                          atoll_plan_report **report) {
+  return compose_make(problem, params, 0, out, report);
+}

@@ -1,0 +1,136 @@
+/* The composer's objects.
+ *
+ *   space     which shapes there are: micro-batch, depth, and for every replica column its islands and its share
+ *   search    the best layer split and policies of one shape
+ *   build     a shape and a split as a plan, with its predictions
+ *   simulate  the time of a step of any plan
+ *   compose   the walk over shapes; report and infeasibility */
+#ifndef ATOLL_PLAN_COMPOSE_H
+#define ATOLL_PLAN_COMPOSE_H
+
+#include "cost/cost.h"
+#include "plan_impl.h"
+
+/* ---- simulate ---------------------------------------------------------------------------------------------------- */
+
+typedef struct simulated {
+  double pipeline;  /* s until the last backward */
+  double busy;      /* s of compute, summed over replicas */
+  int replicas;
+} simulated;
+
+/* One step of 1F1B on every replica of the plan, whose forward_seconds and backward_seconds are set. sends: 0 leaves them
+ * out. finish[p][s] (flat, pipeline-major; may be NULL) receives the end of the last backward of each stage. */
+atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int sends,
+                        double *finish, simulated *out);
+
+/* ---- composer ---------------------------------------------------------------------------------------------------- */
+
+#define POINT_MAX 4
+
+typedef struct slice_time { /* a slice on one device, or why not */
+  double forward, backward, extra; /* s; extra per step */
+  int64_t over;                    /* bytes over the limit; <= 0 fits */
+} slice_time;
+
+typedef struct slice_table { /* all distinct slices in one context */
+  int64_t b;
+  int island, policy, slots, partials;
+  slice_time *slice; /* [reps] */
+} slice_table;
+
+typedef struct column_type { /* islands of a replica column, stage by stage */
+  int stages;
+  short *island; /* [stages] */
+} column_type;
+
+typedef struct shape {
+  double bound;      /* no plan of this shape is faster */
+  double best;       /* fastest found; INFINITY none yet */
+  int64_t b, G, leaves;
+  int S, D;
+  int relaxed;       /* the bound is search.c's */
+  int solved;        /* 1 searched to the end, 2 stopped at the limit */
+  int principal;     /* all columns alike */
+  size_t columns;    /* into composer.column: D pairs (type, leaves) */
+} shape;
+
+typedef struct note { /* an alternative, for the report */
+  int S, D;
+  int64_t b;
+  double seconds;    /* NaN: does not fit */
+  char text[256];
+} note;
+
+typedef struct composer {
+  const atoll_plan_problem *problem;
+  const atoll_plan_params *params;
+  const atoll_parallelizer *parallelizer;
+  atoll_plan_params one_policy[ATOLL_POLICIES];
+  void *state[ATOLL_POLICIES]; /* the parallelizer, asked for one policy at a time; NULL: policy not allowed */
+  cost_model *cost;
+  int layers, islands, world;
+  int *devices;        /* [islands]: how many take part */
+  int **device;        /* [islands][devices]: topology index, by node */
+  int *rank_of;        /* [topology devices]: rank, or -1 */
+  int reps;
+  int *rep;            /* [layers + 1][layers + 1] */
+  int *rep_first, *rep_last;
+  slice_table *table;
+  int tables, table_room;
+  int last_table;
+  column_type *type;
+  int types, type_room;
+  int *column;
+  size_t columns, column_room;
+  shape *shape;
+  int shapes, shape_room;
+  double dropped;      /* least bound among shapes that were not kept; INFINITY: all were kept */
+  int *fixed_cut;      /* [stages + 1] when plan.layers is given */
+  int fixed_stages;
+  /* incumbent */
+  atoll_plan *best;
+  double best_seconds;
+  /* accounts */
+  int64_t work, considered, infeasible;
+  note *notes;
+  int note_count, note_room;
+  int64_t least_over;  /* over the limit, of the plan nearest to fitting */
+  char tightest[512];
+} composer;
+
+/* ---- space ------------------------------------------------------------------------------------------------------- */
+
+/* Checks plan.* against the cluster and the model: USAGE names the option. */
+atoll_err space_check(composer *c);
+/* Appends shapes: those whose columns are alike (principal 1), or the others (0). Shapes bounded by best are left out. */
+atoll_err space_enumerate(composer *c, int principal);
+int64_t space_leaves(const composer *c, int64_t G, int D);
+
+/* ---- search ------------------------------------------------------------------------------------------------------ */
+
+atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials, const slice_time **out);
+/* Sharpens the bound of a shape and, unless bound_only, finds its best plan: into c->best when it beats it. May spend
+ * `work` at most. */
+atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work);
+
+/* ---- build ------------------------------------------------------------------------------------------------------- */
+
+/* layout 0: neighbours in an island's list are stages of one column; 1: replicas of one stage. */
+atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out);
+/* Fills every prediction; *over is the most bytes any replica has over its limit (<= 0: fits), named in where. final adds
+ * communication_seconds, which takes a second simulation. */
+atoll_err build_predict(composer *c, atoll_plan *plan, int final, int64_t *over, char *where, size_t n);
+/* "2 stages x 3, micro-batch 4, layers 0-5 | 6-13 on a | b" */
+void build_describe(const composer *c, const shape *s, const int *cut, const int *policy, char *buf, size_t n);
+
+/* ---- compose ----------------------------------------------------------------------------------------------------- */
+
+void compose_note(composer *c, const shape *s, double seconds, const char *text);
+#define COMPOSE_SLACK 1e-9 /* relative: closer than this is equal */
+
+/* atoll_plan_make with the number of ranks: world = 0 takes it from the topology. */
+atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, atoll_plan **out,
+                       atoll_plan_report **report);
+
+#endif

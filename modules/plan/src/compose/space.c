@@ -1,0 +1,459 @@
+/* Which plans there are.
+ *
+ * A shape fixes everything but where the layers are cut and how they are treated: samples per micro-batch b (a divisor of
+ * the batch), depth S, and D replica columns. A column is one device per stage, that is a sequence of S islands, and a run
+ * of whole leaves of the summation tree; all columns share the cuts. So a stage's replicas may stand on different islands
+ * and take unequal numbers of micro-batches, and a pipeline may run through islands in any order.
+ *
+ * All sequences of islands are tried while there are at most SEQUENCES_MAX of them, then those in which an island's stages
+ * are neighbours. All multisets of sequences are tried while there are at most MIXTURES_MAX, then columns that stay on one
+ * island each. All ways of sharing the leaves are tried while there are at most SHARES_MAX, then the one that balances.
+ * Within these bounds the search is exact; DESIGN's larger clusters need the bounds.
+ *
+ * Bound of a shape. Let w be the seconds of all layers for one micro-batch on island 0 and v_i at least the speed of stage
+ * i's device relative to it, on the layer that flatters it most. In 1F1B stage i cannot begin before one forward of every
+ * earlier stage, nor can the step end before one backward of each after its last, so with stage times t_j
+ *     T >= t_0 + .. + t_{i-1} + n t_i   for every i.
+ * The most work w that stages can do within T is (T / n) sum_i v_(i) (1 - 1/n)^i with v sorted descending: each t_i at its
+ * limit shrinks the later limits by the factor (1 - 1/n), and exchanging two neighbours so that the faster comes first
+ * never lessens the sum. Hence T >= n w / sum_i v_(i) (1 - 1/n)^i. */
+#include "compose/compose.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEQUENCES_MAX 256
+#define MIXTURES_MAX 400
+#define SHARES_MAX 64
+#define SHAPES_MAX 400000
+
+/* ---- what the user fixed ----------------------------------------------------------------------------------------- */
+
+static atoll_err check_layers(composer *c) {
+  const atoll_plan_params *p = c->params;
+  int blocks = c->layers - 2;
+  int64_t sum = 0;
+  if (p->layers.n == 0)
+    return ATOLL_OK;
+  for (int64_t i = 0; i < p->layers.n; i++) {
+    int ends = (i == 0) + (i == p->layers.n - 1);
+    if (p->layers.v[i] < (ends ? 0 : 1) || p->layers.v[i] > blocks)
+      return atoll_fail(ATOLL_USAGE, "plan.layers: entry %" PRId64 " is %" PRId64 ", expected %d..%d blocks", i + 1,
+                        p->layers.v[i], ends ? 0 : 1, blocks);
+    sum += p->layers.v[i];
+  }
+  if (sum != blocks)
+    return atoll_fail(ATOLL_USAGE, "plan.layers: the entries add up to %" PRId64 " blocks, the model has %d", sum, blocks);
+  if (p->stages > 0 && p->stages != p->layers.n)
+    return atoll_fail(ATOLL_USAGE, "plan.layers has %" PRId64 " entries, plan.stages is %" PRId64, p->layers.n, p->stages);
+  c->fixed_stages = (int)p->layers.n;
+  ATOLL_TRY(plan_alloc((size_t)c->fixed_stages + 1, sizeof *c->fixed_cut, &c->fixed_cut));
+  int at = 1;
+  for (int i = 0; i + 1 < c->fixed_stages; i++) {
+    at += (int)p->layers.v[i];
+    c->fixed_cut[i + 1] = at;
+  }
+  c->fixed_cut[c->fixed_stages] = c->layers;
+  return ATOLL_OK;
+}
+
+atoll_err space_check(composer *c) {
+  const atoll_plan_params *p = c->params;
+  int devices = 0;
+  for (int x = 0; x < c->islands; x++)
+    devices += c->devices[x];
+  if (devices == 0)
+    return atoll_fail(ATOLL_UNAVAILABLE, "plan: no device takes part; the topology has %d", c->problem->topo->devices);
+  if (c->problem->seq < 1 || c->problem->global_batch < 1)
+    return atoll_fail(ATOLL_USAGE, "plan: train.seq is %" PRId64 " and train.global_batch %" PRId64 ", expected 1 or more",
+                      c->problem->seq, c->problem->global_batch);
+  if (c->problem->seq > atoll_model_config(c->problem->model)->context)
+    return atoll_fail(ATOLL_USAGE, "train.seq %" PRId64 " is beyond model.context %" PRId64, c->problem->seq,
+                      atoll_model_config(c->problem->model)->context);
+  if (p->micro_batch > 0 && c->problem->global_batch % p->micro_batch)
+    return atoll_fail(ATOLL_USAGE, "plan.micro_batch %" PRId64 " does not divide train.global_batch %" PRId64,
+                      p->micro_batch, c->problem->global_batch);
+  ATOLL_TRY(check_layers(c));
+  int64_t stages = c->fixed_stages ? c->fixed_stages : p->stages;
+  if (stages > c->layers)
+    return atoll_fail(ATOLL_USAGE, "plan.stages is %" PRId64 ", the model has %d layers (embedding, %d blocks, head)", stages,
+                      c->layers, c->layers - 2);
+  if ((stages > 0 ? stages : 1) > devices / (p->data_parallel > 0 ? p->data_parallel : 1))
+    return atoll_fail(ATOLL_USAGE, "plan.stages %" PRId64 " x plan.data_parallel %" PRId64 " needs %" PRId64
+                      " devices, there are %d", stages > 0 ? stages : 1, p->data_parallel > 0 ? p->data_parallel : 1,
+                      (stages > 0 ? stages : 1) * (p->data_parallel > 0 ? p->data_parallel : 1), devices);
+  int64_t most = c->problem->global_batch / (p->micro_batch > 0 ? p->micro_batch : 1);
+  if (p->data_parallel > most)
+    return atoll_fail(ATOLL_USAGE, "plan.data_parallel is %" PRId64 ", there are at most %" PRId64 " micro-batches",
+                      p->data_parallel, most);
+  if (p->sum_leaves > 0 && p->data_parallel > p->sum_leaves)
+    return atoll_fail(ATOLL_USAGE, "plan.data_parallel is %" PRId64 ", plan.sum_leaves %" PRId64
+                      ": a replica needs a leaf of its own", p->data_parallel, p->sum_leaves);
+  return ATOLL_OK;
+}
+
+int64_t space_leaves(const composer *c, int64_t G, int D) {
+  int64_t leaves = c->params->sum_leaves;
+  if (leaves <= 0)
+    for (leaves = 8; leaves < D; leaves *= 2)
+      ;
+  return leaves < G ? leaves : G;
+}
+
+/* ---- speeds at one micro-batch size ------------------------------------------------------------------------------ */
+
+typedef struct speeds {
+  int64_t b;
+  double work;   /* s of all layers on island 0 */
+  double *speed; /* [islands]: upper bound relative to island 0 */
+} speeds;
+
+static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
+  v->b = b;
+  v->work = 0;
+  for (int x = 0; x < c->islands; x++)
+    v->speed[x] = 0;
+  for (int l = 0; l < c->layers; l++) {
+    double here = INFINITY;
+    for (int x = 0; x < c->islands; x++) {
+      double least = INFINITY;
+      for (int p = 0; p < ATOLL_POLICIES; p++) {
+        if (!c->state[p])
+          continue;
+        cost_slice t;
+        ATOLL_TRY(cost_of_slice(c->cost, x, l, l + 1, (atoll_policy)p, b, &t));
+        least = t.forward + t.backward < least ? t.forward + t.backward : least;
+      }
+      if (x == 0) {
+        here = least;
+        v->work += here;
+      }
+      double ratio = least > 0 ? here / least : here > 0 ? INFINITY : 0;
+      v->speed[x] = ratio > v->speed[x] ? ratio : v->speed[x];
+    }
+  }
+  return ATOLL_OK;
+}
+
+static double column_bound(const speeds *v, const column_type *t, double n) {
+  double speed[64], sum = 0, factor = 1;
+  int k = t->stages < 64 ? t->stages : 64;
+  for (int i = 0; i < k; i++) { /* insertion, descending */
+    double x = v->speed[t->island[i]];
+    int at = i;
+    while (at > 0 && speed[at - 1] < x) {
+      speed[at] = speed[at - 1];
+      at--;
+    }
+    speed[at] = x;
+  }
+  if (t->stages > 64) { /* beyond: all as fast as the fastest */
+    for (int i = 0; i < t->stages; i++)
+      speed[0] = v->speed[t->island[i]] > speed[0] ? v->speed[t->island[i]] : speed[0];
+    for (int i = 1; i < k; i++)
+      speed[i] = speed[0];
+  }
+  for (int i = 0; i < t->stages; i++, factor *= 1 - 1 / n)
+    sum += (i < k ? speed[i] : speed[0]) * factor;
+  return sum > 0 ? n * v->work / sum : 0;
+}
+
+/* ---- columns ----------------------------------------------------------------------------------------------------- */
+
+static int count_in(const column_type *t, int island) {
+  int n = 0;
+  for (int i = 0; i < t->stages; i++)
+    n += t->island[i] == island;
+  return n;
+}
+
+static atoll_err add_type(composer *c, const short *island, int S) {
+  if (c->types == c->type_room) {
+    int room = c->type_room ? 2 * c->type_room : 64;
+    column_type *grown = realloc(c->type, (size_t)room * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d island sequences", room);
+    c->type = grown;
+    c->type_room = room;
+  }
+  column_type *t = &c->type[c->types];
+  ATOLL_TRY(plan_alloc((size_t)S, sizeof *t->island, &t->island));
+  memcpy(t->island, island, (size_t)S * sizeof *island);
+  t->stages = S;
+  for (int x = 0; x < c->islands; x++)
+    if (count_in(t, x) > c->devices[x]) {
+      free(t->island);
+      return ATOLL_OK;
+    }
+  c->types++;
+  return ATOLL_OK;
+}
+
+/* Every sequence, in order. */
+static atoll_err add_sequences(composer *c, short *island, int i, int S) {
+  if (i == S)
+    return add_type(c, island, S);
+  for (int x = 0; x < c->islands; x++) {
+    island[i] = (short)x;
+    ATOLL_TRY(add_sequences(c, island, i + 1, S));
+  }
+  return ATOLL_OK;
+}
+
+/* Sequences in which each island has one run. */
+static atoll_err add_runs(composer *c, short *island, int i, int S, unsigned char *used) {
+  if (i == S)
+    return add_type(c, island, S);
+  for (int x = 0; x < c->islands; x++) {
+    if (used[x])
+      continue;
+    used[x] = 1;
+    for (int n = 1; n <= S - i && n <= c->devices[x]; n++) {
+      for (int k = 0; k < n; k++)
+        island[i + k] = (short)x;
+      ATOLL_TRY(add_runs(c, island, i + n, S, used));
+    }
+    used[x] = 0;
+  }
+  return ATOLL_OK;
+}
+
+/* Types of depth S, [*first, c->types). */
+static atoll_err types_of_depth(composer *c, int S, int *first, int *last) {
+  for (int t = 0; t < c->types; t++)
+    if (c->type[t].stages == S) {
+      *first = *last = t;
+      while (*last < c->types && c->type[*last].stages == S)
+        ++*last;
+      return ATOLL_OK;
+    }
+  *first = c->types;
+  short *island = NULL;
+  unsigned char *used = NULL;
+  ATOLL_TRY(plan_alloc((size_t)S, sizeof *island, &island));
+  ATOLL_TRY(plan_alloc((size_t)c->islands, 1, &used));
+  atoll_err err = pow(c->islands, S) <= SEQUENCES_MAX ? add_sequences(c, island, 0, S) : add_runs(c, island, 0, S, used);
+  free(island);
+  free(used);
+  *last = c->types;
+  return err;
+}
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------ */
+
+typedef struct walk { /* what is being enumerated */
+  composer *c;
+  const speeds *v;
+  int64_t b, G, leaves;
+  int S, D, principal;
+  int *type;      /* [D] */
+  int64_t *share; /* [D] leaves */
+  double *pace;   /* [D]: bound of one micro-batch in the steady state */
+} walk;
+
+static atoll_err push(walk *w) {
+  composer *c = w->c;
+  double bound = 0;
+  int64_t leaf = 0;
+  for (int k = 0; k < w->D; k++) {
+    int64_t first = plan_leaf_first(w->leaves, w->G, leaf), end;
+    leaf += w->share[k];
+    end = plan_leaf_first(w->leaves, w->G, leaf);
+    double x = column_bound(w->v, &c->type[w->type[k]], (double)(end - first));
+    bound = x > bound ? x : bound;
+  }
+  c->considered++;
+  if (bound >= c->best_seconds * (1 + COMPOSE_SLACK))
+    return ATOLL_OK;
+  if (c->shapes >= SHAPES_MAX) {
+    c->dropped = bound < c->dropped ? bound : c->dropped;
+    return ATOLL_OK;
+  }
+  if (c->shapes == c->shape_room) {
+    int room = c->shape_room ? 2 * c->shape_room : 256;
+    shape *grown = realloc(c->shape, (size_t)room * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d shapes", room);
+    c->shape = grown;
+    c->shape_room = room;
+  }
+  if (c->columns + 2 * (size_t)w->D > c->column_room) {
+    size_t room = 2 * (c->column_room + (size_t)w->D) + 1024;
+    int *grown = realloc(c->column, room * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %zu columns", room);
+    c->column = grown;
+    c->column_room = room;
+  }
+  c->shape[c->shapes++] = (shape){.bound = bound, .best = INFINITY, .b = w->b, .G = w->G, .leaves = w->leaves, .S = w->S,
+                                  .D = w->D, .principal = w->principal, .columns = c->columns};
+  for (int k = 0; k < w->D; k++) {
+    c->column[c->columns++] = w->type[k];
+    c->column[c->columns++] = (int)w->share[k];
+  }
+  return ATOLL_OK;
+}
+
+/* Leaves to columns so that the slowest is least: one each, then one by one where it hurts least. */
+static void balance(walk *w) {
+  for (int k = 0; k < w->D; k++) {
+    w->share[k] = 1;
+    w->pace[k] = column_bound(w->v, &w->c->type[w->type[k]], 1e9) / 1e9;
+  }
+  for (int64_t left = w->leaves - w->D; left > 0; left--) {
+    int at = 0;
+    for (int k = 1; k < w->D; k++)
+      if ((double)(w->share[k] + 1) * w->pace[k] < (double)(w->share[at] + 1) * w->pace[at] * (1 - 1e-12))
+        at = k;
+    w->share[at]++;
+  }
+}
+
+/* C(n, k), saturating. */
+static double choose(int64_t n, int64_t k) {
+  double x = 1;
+  for (int64_t i = 0; i < k && x < 1e12; i++)
+    x *= (double)(n - i) / (double)(i + 1);
+  return x;
+}
+
+static atoll_err all_shares(walk *w, int k, int64_t left) {
+  if (k == w->D - 1) {
+    w->share[k] = left;
+    return push(w);
+  }
+  for (int64_t n = left - (w->D - 1 - k); n >= 1; n--) {
+    w->share[k] = n;
+    ATOLL_TRY(all_shares(w, k + 1, left - n));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err share_out(walk *w) {
+  int alike = 1;
+  for (int k = 1; k < w->D; k++)
+    alike = alike && w->type[k] == w->type[0];
+  if (w->principal) {
+    balance(w);
+    return push(w);
+  }
+  if (choose(w->leaves - 1, w->D - 1) <= SHARES_MAX)
+    return w->D > 1 ? all_shares(w, 0, w->leaves) : ATOLL_OK; /* repeats the principal shape, which does no harm */
+  if (alike)
+    return ATOLL_OK;
+  balance(w);
+  return push(w);
+}
+
+/* Multisets of D types from [type, last) with the devices left. */
+static atoll_err all_mixtures(walk *w, int k, int type, int last, int *left) {
+  if (k == w->D)
+    return share_out(w);
+  for (int t = type; t < last; t++) {
+    int fits = 1;
+    for (int x = 0; x < w->c->islands; x++)
+      fits = fits && count_in(&w->c->type[t], x) <= left[x];
+    if (!fits)
+      continue;
+    for (int i = 0; i < w->S; i++)
+      left[w->c->type[t].island[i]]--;
+    w->type[k] = t;
+    ATOLL_TRY(all_mixtures(w, k + 1, t, last, left));
+    for (int i = 0; i < w->S; i++)
+      left[w->c->type[t].island[i]]++;
+  }
+  return ATOLL_OK;
+}
+
+/* Columns on one island each. only[x]: the type that stays on island x, or -1. */
+static atoll_err single_islands(walk *w, int k, int x, const int *only) {
+  if (k == w->D)
+    return share_out(w);
+  if (x == w->c->islands)
+    return ATOLL_OK;
+  int most = only[x] >= 0 ? w->c->devices[x] / w->S : 0;
+  for (int n = most < w->D - k ? most : w->D - k; n >= 0; n--) {
+    for (int i = 0; i < n; i++)
+      w->type[k + i] = only[x];
+    ATOLL_TRY(single_islands(w, k + n, x + 1, only));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err columns_of(walk *w) {
+  composer *c = w->c;
+  int first, last;
+  ATOLL_TRY(types_of_depth(c, w->S, &first, &last));
+  if (w->principal) {
+    for (int t = first; t < last; t++) {
+      int fits = 1;
+      for (int x = 0; x < c->islands; x++)
+        fits = fits && count_in(&c->type[t], x) * w->D <= c->devices[x];
+      for (int k = 0; k < w->D; k++)
+        w->type[k] = t;
+      if (fits)
+        ATOLL_TRY(share_out(w));
+    }
+    return ATOLL_OK;
+  }
+  if (w->D == 1)
+    return ATOLL_OK;
+  int *left = NULL;
+  ATOLL_TRY(plan_alloc((size_t)c->islands, sizeof *left, &left));
+  atoll_err err;
+  if (choose(last - first + w->D - 1, w->D) <= MIXTURES_MAX) {
+    memcpy(left, c->devices, (size_t)c->islands * sizeof *left);
+    err = all_mixtures(w, 0, first, last, left);
+  } else {
+    for (int x = 0; x < c->islands; x++)
+      left[x] = -1;
+    for (int t = first; t < last; t++)
+      if (count_in(&c->type[t], c->type[t].island[0]) == w->S)
+        left[c->type[t].island[0]] = t;
+    err = c->islands > 1 ? single_islands(w, 0, 0, left) : ATOLL_OK;
+  }
+  free(left);
+  return err;
+}
+
+atoll_err space_enumerate(composer *c, int principal) {
+  const atoll_plan_params *p = c->params;
+  int64_t batch = c->problem->global_batch;
+  int devices = 0;
+  for (int x = 0; x < c->islands; x++)
+    devices += c->devices[x];
+  walk w = {.c = c, .principal = principal};
+  speeds v = {0};
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.type, &w.type));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.share, &w.share));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.pace, &w.pace));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->islands, sizeof *v.speed, &v.speed));
+  w.v = &v;
+  for (int64_t b = 1; b <= batch; b++) {
+    if (batch % b || (p->micro_batch > 0 && b != p->micro_batch))
+      continue;
+    ATOLL_TRY_GOTO(err, done, find_speeds(c, b, &v));
+    w.b = b;
+    w.G = batch / b;
+    for (w.S = 1; w.S <= devices && w.S <= c->layers; w.S++) {
+      if ((p->stages > 0 && w.S != p->stages) || (c->fixed_stages && w.S != c->fixed_stages))
+        continue;
+      for (w.D = 1; w.D <= devices / w.S; w.D++) {
+        if (p->data_parallel > 0 && w.D != p->data_parallel)
+          continue;
+        w.leaves = space_leaves(c, w.G, w.D);
+        if (w.D <= w.leaves)
+          ATOLL_TRY_GOTO(err, done, columns_of(&w));
+      }
+    }
+  }
+done:
+  free(w.type);
+  free(w.share);
+  free(w.pace);
+  free(v.speed);
+  return err;
+}

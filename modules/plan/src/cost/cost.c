@@ -1,0 +1,486 @@
+/* Costs: measured where a profile knows the layer, else modelled from FLOPs, bytes and rates.
+ *
+ * The analytic model is a roofline per layer: products run at a share of the device's GEMM rate, and what is not a product
+ * moves activations through memory. Its constants stand below with their sources. They decide only until the first
+ * calibration: atoll-train measures its layers before it plans, and a profile from a run replaces every one of them. */
+#include "cost/cost.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan_impl.h"
+
+/* Share of the device's best GEMM rate that the products of a layer reach. Layers' shapes are smaller than the probe's;
+ * GPT-2 124M at 1,024 tokens reaches 0.8 to 0.9 of it with oneDNN on two Zen 5 cores. */
+#define GEMM_SHARE 0.85
+/* Rows (tokens of a micro-batch) at which a product reaches half its rate, as in Hockney's n_1/2: small products are
+ * dominated by packing and start-up. Fitted by eye to oneDNN's f32 rates for 32 to 1,024 rows. */
+#define GEMM_HALF_ROWS 24.0
+/* Starting a layer's kernels: about twenty, each a parallel region or a launch of 2 us. */
+#define LAYER_SECONDS 40e-6
+/* Times a block's saved activations pass through memory beside its products: forward writes each and reads it once,
+ * backward reads each and writes a gradient of its size. Counted from the layer's own list of saved tensors. */
+#define FORWARD_PASSES 2.0
+#define BACKWARD_PASSES 3.0
+/* AdamW reads parameter, gradient and two moments and writes parameter and moments; the norm reads the gradient once
+ * more: 8 values of 4 bytes per parameter. */
+#define UPDATE_BYTES_PER_VALUE 32.0
+/* Rates when neither probe nor cluster file gives any. A core with 8-wide FMA at 2 GHz; a memory channel's worth per
+ * device; a GPU of 2018 (V100: 14 TFLOP/s, 900 GB/s peak). */
+#define DEFAULT_GFLOPS_PER_CORE 32.0
+#define DEFAULT_GFLOPS_GPU 10000.0
+#define DEFAULT_BANDWIDTH_CPU 10.0
+#define DEFAULT_BANDWIDTH_GPU 600.0
+/* Links nobody measured or declared: shared memory between processes, 10 Gbit/s Ethernet. */
+#define DEFAULT_LATENCY_IN 2e-6
+#define DEFAULT_BANDWIDTH_IN 5.0
+#define DEFAULT_LATENCY_OUT 30e-6
+#define DEFAULT_BANDWIDTH_OUT 1.1
+/* The executor's pieces of a tree sum: 2^20 values of 4 bytes. */
+#define REDUCE_PIECE_BYTES (4.0 * 1048576.0)
+
+typedef struct rates {
+  double flops, bandwidth; /* FLOP/s, B/s */
+  char class_key[256];
+} rates;
+
+typedef struct entry { /* of the memo of layer costs */
+  int island, cls, policy;
+  int64_t b;
+  cost_slice cost;
+} entry;
+
+/* Bytes of a stage grow by the same amount with every slot and every gradient buffer. */
+typedef struct stage_entry {
+  int first, last, policy;
+  int64_t b;
+  int affine;
+  int64_t one[ATOLL_MEM_CATEGORIES], per_slot[ATOLL_MEM_CATEGORIES], per_partial[ATOLL_MEM_CATEGORIES];
+} stage_entry;
+
+struct cost_model {
+  const atoll_plan_problem *problem;
+  int layers, islands;
+  int *cls;       /* [layers] */
+  int *first_of;  /* [cls]: a layer of the class */
+  int classes;
+  int *range;     /* [layers + 1][layers + 1]: representative */
+  int64_t *values; /* [layers]: parameter values the layer's gradient has; tied ones at each use */
+  rates *rate;    /* [islands] */
+  entry *memo;
+  int memos, room;
+  stage_entry *stage;
+  int stages, stage_room;
+  int nodes;
+  double *latency, *bytes_per_second; /* [nodes, nodes] */
+  atoll_digest model;
+};
+
+void cost_destroy(cost_model **address) {
+  if (!address || !*address)
+    return;
+  cost_model *c = *address;
+  free(c->cls);
+  free(c->first_of);
+  free(c->range);
+  free(c->values);
+  free(c->rate);
+  free(c->memo);
+  free(c->stage);
+  free(c->latency);
+  free(c->bytes_per_second);
+  free(c);
+  *address = NULL;
+}
+
+static int64_t layer_values(const atoll_model *m, int layer) {
+  int index[64], n = atoll_model_layer_params(m, layer, index, 64);
+  int64_t sum = 0;
+  for (int i = 0; i < n && i < 64; i++) {
+    const atoll_model_param *p = atoll_model_param_at(m, index[i]);
+    int64_t k = 1;
+    for (int d = 0; d < p->ndim; d++)
+      k *= p->shape[d];
+    sum += k;
+  }
+  return sum;
+}
+
+/* Two layers are alike when kind, FLOPs and parameter shapes are: equal expressions are one pointer. */
+static int alike(const atoll_model *m, atoll_syms *pool, int a, int b) {
+  if (atoll_model_layer_kind(m, a) != atoll_model_layer_kind(m, b) ||
+      atoll_model_layer_flops(m, pool, a) != atoll_model_layer_flops(m, pool, b) ||
+      atoll_model_layer_backward_flops(m, pool, a) != atoll_model_layer_backward_flops(m, pool, b))
+    return 0;
+  int x[64], y[64], n = atoll_model_layer_params(m, a, x, 64);
+  if (n > 64 || atoll_model_layer_params(m, b, y, 64) != n)
+    return 0;
+  for (int i = 0; i < n; i++) {
+    const atoll_model_param *p = atoll_model_param_at(m, x[i]), *q = atoll_model_param_at(m, y[i]);
+    if (p->ndim != q->ndim || memcmp(p->shape, q->shape, (size_t)p->ndim * sizeof *p->shape) != 0 ||
+        (p->tied_layer >= 0) != (q->tied_layer >= 0))
+      return 0;
+  }
+  return 1;
+}
+
+static atoll_err find_classes(cost_model *c, const atoll_model *m) {
+  atoll_syms *pool = NULL;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  for (int l = 0; l < c->layers; l++) {
+    int k = 0;
+    while (k < c->classes && !alike(m, pool, c->first_of[k], l))
+      k++;
+    if (k == c->classes)
+      c->first_of[c->classes++] = l;
+    c->cls[l] = k;
+    c->values[l] = layer_values(m, l);
+  }
+  atoll_syms_destroy(&pool);
+  /* Representative of [a, b): [a - 1, b - 1)'s, when shifting keeps every class. Shifts by one suffice for repeated
+   * blocks, which is what there is to find. */
+  int n = c->layers + 1;
+  for (int b = 1; b <= c->layers; b++)
+    for (int a = 0; a < b; a++) {
+      int same = a > 0;
+      for (int l = a; l < b && same; l++)
+        same = c->cls[l] == c->cls[l - 1];
+      c->range[a * n + b] = same ? c->range[(a - 1) * n + b - 1] : a;
+    }
+  return ATOLL_OK;
+}
+
+static atoll_err find_links(cost_model *c);
+
+static void find_rates(cost_model *c) {
+  const atoll_islands *islands = c->problem->islands;
+  for (int i = 0; i < islands->count; i++) {
+    const atoll_island *is = &islands->island[i];
+    const atoll_topo_device *d = is->devices > 0 ? &c->problem->topo->device[is->device[0]] : NULL;
+    int gpu = d && d->kind == ATOLL_TOPO_GPU, cores = d && d->ncores > 0 ? d->ncores : 1;
+    rates *r = &c->rate[i];
+    r->flops = 1e9 * (is->gemm_f32 > 0 ? is->gemm_f32 : gpu ? DEFAULT_GFLOPS_GPU : cores * DEFAULT_GFLOPS_PER_CORE);
+    r->bandwidth = 1e9 * (is->bandwidth > 0 ? is->bandwidth : gpu ? DEFAULT_BANDWIDTH_GPU : DEFAULT_BANDWIDTH_CPU);
+    atoll_island_class(islands, i, r->class_key, sizeof r->class_key);
+  }
+}
+
+atoll_err cost_create(const atoll_plan_problem *problem, cost_model **out) {
+  cost_model *c = NULL;
+  ATOLL_TRY(plan_alloc(1, sizeof *c, &c));
+  c->problem = problem;
+  c->layers = atoll_model_layers(problem->model);
+  c->islands = problem->islands->count;
+  c->model = atoll_model_digest(problem->model);
+  size_t n = (size_t)c->layers;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->cls, &c->cls));
+  ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->first_of, &c->first_of));
+  ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->values, &c->values));
+  ATOLL_TRY_GOTO(err, fail, plan_alloc((n + 1) * (n + 1), sizeof *c->range, &c->range));
+  ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)c->islands, sizeof *c->rate, &c->rate));
+  ATOLL_TRY_GOTO(err, fail, find_classes(c, problem->model));
+  find_rates(c);
+  ATOLL_TRY_GOTO(err, fail, find_links(c));
+  *out = c;
+  return ATOLL_OK;
+fail:
+  cost_destroy(&c);
+  return err;
+}
+
+int cost_layer_class(const cost_model *c, int layer) { return c->cls[layer]; }
+int cost_range_first(const cost_model *c, int first, int last) { return c->range[first * (c->layers + 1) + last]; }
+double cost_bandwidth(const cost_model *c, int island) { return c->rate[island].bandwidth / 1e9; }
+
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
+
+static atoll_err eval(const atoll_sym *e, atoll_syms *pool, int64_t b, int64_t seq, int64_t *out) {
+  static const char *const names[] = {"B", "S"};
+  const int64_t values[] = {b, seq};
+  if (!e)
+    return atoll_syms_error(pool) != ATOLL_OK ? ATOLL_INTERNAL : atoll_fail(ATOLL_INTERNAL, "plan: a layer without expression");
+  return atoll_sym_eval_int(e, names, values, 2, out);
+}
+
+static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
+  const atoll_model *m = c->problem->model;
+  const rates *r = &c->rate[island];
+  int64_t seq = c->problem->seq, forward, backward, saved, eager, boundary;
+  atoll_syms *pool = NULL;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_flops(m, pool, layer), pool, b, seq, &forward));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_backward_flops(m, pool, layer), pool, b, seq, &backward));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, policy), pool, b, seq, &saved));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER), pool, b, seq, &eager));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_model_boundary_elements(m, pool, layer), pool, b, seq, &boundary));
+  /* Whatever the policy keeps, forward writes all of eager's tensors; what it dropped, backward writes again. */
+  double rows = (double)(b * seq), rate = GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);
+  double tensors = (double)eager + 4.0 * (double)boundary, again = (double)(eager > saved ? eager - saved : 0);
+  out->forward = LAYER_SECONDS + (double)forward / rate + FORWARD_PASSES * tensors / r->bandwidth;
+  out->backward = LAYER_SECONDS + (double)backward / rate + (BACKWARD_PASSES * tensors + FORWARD_PASSES * again) / r->bandwidth;
+  out->source = ATOLL_COST_ANALYTIC;
+done:
+  atoll_syms_destroy(&pool);
+  return err;
+}
+
+static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
+  int cls = c->cls[layer];
+  for (int i = c->memos - 1; i >= 0; i--) {
+    const entry *e = &c->memo[i];
+    if (e->island == island && e->cls == cls && e->policy == (int)policy && e->b == b) {
+      *out = e->cost;
+      return ATOLL_OK;
+    }
+  }
+  entry e = {.island = island, .cls = cls, .policy = (int)policy, .b = b};
+  const char *kind = atoll_layer_kind_name(atoll_model_layer_kind(c->problem->model, layer));
+  atoll_cost found;
+  atoll_err err = !c->problem->profile
+                      ? ATOLL_NOINPUT
+                      : atoll_profile_find(c->problem->profile, c->rate[island].class_key, c->model, kind,
+                                           atoll_policy_name(policy), c->problem->seq, b, &found);
+  double update = UPDATE_BYTES_PER_VALUE * (double)c->values[layer] / c->rate[island].bandwidth;
+  if (err == ATOLL_OK) {
+    e.cost = (cost_slice){found.forward, found.backward_input + found.backward_weight,
+                          found.update > 0 ? found.update : update, found.source};
+  } else if (err == ATOLL_NOINPUT) {
+    atoll_err_clear();
+    ATOLL_TRY(analytic(c, island, layer, policy, b, &e.cost));
+    e.cost.update = update;
+  } else {
+    return err;
+  }
+  if (c->memos == c->room) {
+    int room = c->room ? 2 * c->room : 64;
+    entry *grown = realloc(c->memo, (size_t)room * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d layer costs", room);
+    c->memo = grown;
+    c->room = room;
+  }
+  c->memo[c->memos++] = e;
+  *out = e.cost;
+  return ATOLL_OK;
+}
+
+atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_policy policy, int64_t b, cost_slice *out) {
+  cost_slice sum = {0, 0, 0, ATOLL_COST_MEASURED}, one = {0}, of_class[64];
+  char known[64] = {0};
+  for (int l = first; l < last; l++) {
+    int k = c->cls[l];
+    if (k < 64 && known[k]) {
+      one = of_class[k];
+    } else {
+      ATOLL_TRY(layer_cost(c, island, l, policy, b, &one));
+      if (k < 64) {
+        known[k] = 1;
+        of_class[k] = one;
+      }
+    }
+    sum.forward += one.forward;
+    sum.backward += one.backward;
+    sum.update += one.update;
+    sum.source = one.source > sum.source ? one.source : sum.source;
+  }
+  *out = sum;
+  return ATOLL_OK;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+
+int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  int64_t sum = 0;
+  for (int i = 0; i < ATOLL_MEM_CATEGORIES; i++)
+    sum += bytes[i];
+  return sum;
+}
+
+static atoll_err ask_stage(const cost_model *c, int first, int last, atoll_policy policy, int64_t b, int slots, int partials,
+                           int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  atoll_policy *each = NULL;
+  ATOLL_TRY(plan_alloc((size_t)(last - first), sizeof *each, &each));
+  for (int i = 0; i < last - first; i++)
+    each[i] = policy;
+  atoll_stage_params p = {.first = first, .last = last, .policy = each, .B = b, .S = c->problem->seq, .slots = slots,
+                          .partials = partials, .train = 1};
+  memset(bytes, 0, ATOLL_MEM_CATEGORIES * sizeof *bytes);
+  atoll_err err = atoll_stage_bytes(c->problem->model, &p, bytes);
+  free(each);
+  return err;
+}
+
+/* Asking layer thousands of times is what a search would spend its time on, so three answers stand for all, and a fourth
+ * tells whether they may; where they may not, layer is asked each time. */
+static atoll_err find_stage(cost_model *c, int first, int last, atoll_policy policy, int64_t b, stage_entry **out) {
+  for (int i = c->stages - 1; i >= 0; i--) {
+    stage_entry *e = &c->stage[i];
+    if (e->first == first && e->last == last && e->policy == (int)policy && e->b == b) {
+      *out = e;
+      return ATOLL_OK;
+    }
+  }
+  stage_entry e = {.first = first, .last = last, .policy = (int)policy, .b = b};
+  int64_t slot[ATOLL_MEM_CATEGORIES], partial[ATOLL_MEM_CATEGORIES], far[ATOLL_MEM_CATEGORIES];
+  ATOLL_TRY(ask_stage(c, first, last, policy, b, 1, 1, e.one));
+  ATOLL_TRY(ask_stage(c, first, last, policy, b, 2, 1, slot));
+  ATOLL_TRY(ask_stage(c, first, last, policy, b, 1, 2, partial));
+  ATOLL_TRY(ask_stage(c, first, last, policy, b, 4, 3, far));
+  e.affine = 1;
+  for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++) {
+    e.per_slot[k] = slot[k] - e.one[k];
+    e.per_partial[k] = partial[k] - e.one[k];
+    e.affine = e.affine && far[k] == e.one[k] + 3 * e.per_slot[k] + 2 * e.per_partial[k];
+  }
+  if (c->stages == c->stage_room) {
+    int room = c->stage_room ? 2 * c->stage_room : 64;
+    stage_entry *grown = realloc(c->stage, (size_t)room * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d stage sizes", room);
+    c->stage = grown;
+    c->stage_room = room;
+  }
+  c->stage[c->stages++] = e;
+  *out = &c->stage[c->stages - 1];
+  return ATOLL_OK;
+}
+
+atoll_err cost_stage_bytes(cost_model *c, int first, int last, atoll_policy policy, int64_t b, int slots, int partials,
+                           int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  int a = cost_range_first(c, first, last);
+  stage_entry *e;
+  ATOLL_TRY(find_stage(c, a, last - (first - a), policy, b, &e));
+  if (e->affine)
+    for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
+      bytes[k] = e->one[k] + (slots - 1) * e->per_slot[k] + (partials - 1) * e->per_partial[k];
+  else
+    ATOLL_TRY(ask_stage(c, first, last, policy, b, slots, partials, bytes));
+  bytes[ATOLL_MEM_CHECKPOINT] += c->problem->checkpoint_bytes;
+  bytes[ATOLL_MEM_DATA] += c->problem->fixed_bytes;
+  return ATOLL_OK;
+}
+
+atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, int64_t seq, int64_t *bytes) {
+  atoll_syms *pool = NULL;
+  int64_t elements = 0;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err = eval(atoll_model_boundary_elements(model, pool, layer), pool, b, seq, &elements);
+  atoll_syms_destroy(&pool);
+  *bytes = 4 * elements;
+  return err;
+}
+
+atoll_err cost_gradient_bytes(const atoll_model *model, int first, int last, int64_t *bytes) {
+  int64_t values = 0;
+  for (int l = first; l < last; l++)
+    values += layer_values(model, l);
+  *bytes = 4 * values;
+  return ATOLL_OK;
+}
+
+/* ---- links ------------------------------------------------------------------------------------------------------- */
+
+/* Matrices over nodes. Pairs that were neither measured nor declared take the slowest of their kind, as
+ * atoll_topo_link_of() does; when nothing of a kind is known, the constants above. */
+static atoll_err find_links(cost_model *c) {
+  const atoll_topo *topo = c->problem->topo;
+  size_t n = (size_t)topo->nodes;
+  double latency[2] = {0, 0}, rate[2] = {INFINITY, INFINITY};
+  for (int i = 0; i < topo->links; i++) {
+    const atoll_topo_link *k = &topo->link[i];
+    double l = atoll_samples_median(&k->latency), w = 1e9 * atoll_samples_median(&k->bandwidth);
+    int out = k->a != k->b;
+    latency[out] = l > latency[out] ? l : latency[out];
+    rate[out] = w > 0 && w < rate[out] ? w : rate[out];
+  }
+  for (int out = 0; out < 2; out++) {
+    if (!(latency[out] > 0))
+      latency[out] = out ? DEFAULT_LATENCY_OUT : DEFAULT_LATENCY_IN;
+    if (!(rate[out] < INFINITY))
+      rate[out] = 1e9 * (out ? DEFAULT_BANDWIDTH_OUT : DEFAULT_BANDWIDTH_IN);
+  }
+  c->nodes = topo->nodes;
+  ATOLL_TRY(plan_alloc(n * n, sizeof *c->latency, &c->latency));
+  ATOLL_TRY(plan_alloc(n * n, sizeof *c->bytes_per_second, &c->bytes_per_second));
+  for (size_t i = 0; i < n * n; i++) {
+    int out = i / n != i % n;
+    c->latency[i] = latency[out];
+    c->bytes_per_second[i] = rate[out];
+  }
+  for (int i = 0; i < topo->links; i++) {
+    const atoll_topo_link *k = &topo->link[i];
+    double l = atoll_samples_median(&k->latency), w = 1e9 * atoll_samples_median(&k->bandwidth);
+    size_t at[2] = {(size_t)k->a * n + (size_t)k->b, (size_t)k->b * n + (size_t)k->a};
+    for (int side = 0; side < 2; side++) {
+      if (l > 0)
+        c->latency[at[side]] = l;
+      if (w > 0)
+        c->bytes_per_second[at[side]] = w;
+    }
+  }
+  return ATOLL_OK;
+}
+
+static void link_of(const cost_model *c, int a, int b, double *latency, double *bytes_per_second) {
+  size_t at = (size_t)a * (size_t)c->nodes + (size_t)b;
+  *latency = c->latency[at];
+  *bytes_per_second = c->bytes_per_second[at];
+}
+
+double cost_send(const cost_model *c, int a, int b, int64_t bytes) {
+  double latency, rate;
+  link_of(c, a, b, &latency, &rate);
+  return latency + (double)bytes / rate;
+}
+
+/* Slowest latency and rate among the members' nodes. Nodes come in runs, so equal neighbours are looked up once. */
+static void slowest(const cost_model *c, const int *node, int n, double *latency, double *rate) {
+  *latency = 0;
+  *rate = INFINITY;
+  for (int i = 0; i < n; i++) {
+    if (i > 1 && node[i] == node[i - 1] && node[i] == node[i - 2])
+      continue;
+    for (int j = i + 1; j < n; j++) {
+      if (j > i + 1 && node[j] == node[j - 1])
+        continue;
+      double l, r;
+      link_of(c, node[i], node[j], &l, &r);
+      *latency = l > *latency ? l : *latency;
+      *rate = r < *rate ? r : *rate;
+    }
+  }
+}
+
+/* Reduce-scatter and all-gather over a fixed tree (atoll_comm_tree_sum): each element of each part travels once to the
+ * rank that sums its slice, and each sum once to the others; the summing rank adds all parts of its slice. */
+double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth) {
+  if (n <= 1 || bytes == 0)
+    return 0;
+  double latency, rate, share = (double)(n - 1) / n, pieces = ceil((double)bytes / REDUCE_PIECE_BYTES);
+  slowest(c, node, n, &latency, &rate);
+  double travel = (most_parts + 1) * share * (double)bytes / rate;
+  double adds = 12.0 * (double)(parts - 1) * (double)bytes / n / (1e9 * bandwidth); /* two reads, one write */
+  return travel + adds + 2 * latency * (pieces + ceil(log2(n)));
+}
+
+double cost_tied(const cost_model *c, int a, int b, int64_t bytes, double bandwidth) {
+  double latency, rate, pieces = ceil((double)bytes / REDUCE_PIECE_BYTES);
+  link_of(c, a, b, &latency, &rate);
+  return (double)bytes / rate + latency * pieces + 12.0 * (double)bytes / (1e9 * bandwidth);
+}
+
+double cost_finish(const cost_model *c, const int *node, int n) {
+  double latency, rate;
+  if (n <= 1)
+    return 0;
+  slowest(c, node, n, &latency, &rate);
+  return 2 * latency * ceil(log2(n));
+}
+
+double cost_leaf(const cost_model *c, int island, int64_t gradient_bytes) {
+  return (1.0 + 3.0) * (double)gradient_bytes / c->rate[island].bandwidth; /* one write; two reads and a write */
+}

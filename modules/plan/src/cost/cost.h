@@ -1,0 +1,49 @@
+/* Seconds and bytes of parts of a model on parts of a cluster. The terms add up: a stage is the sum of its layers, a step
+ * is put together by compose/simulate. A source (profile or rates) is remembered for every figure. */
+#ifndef ATOLL_PLAN_COST_H
+#define ATOLL_PLAN_COST_H
+
+#include "atoll/plan.h"
+
+typedef struct cost_model cost_model;
+
+/* problem is borrowed for the life of the model. */
+atoll_err cost_create(const atoll_plan_problem *problem, cost_model **out);
+void cost_destroy(cost_model **cost);
+
+/* Layers that cost the same have one class; ranges with equal sequences of classes have one representative. */
+int cost_layer_class(const cost_model *cost, int layer);
+int cost_range_first(const cost_model *cost, int first, int last);
+
+/* One micro-batch of b samples through layers [first, last) of one policy on one device of an island. */
+typedef struct cost_slice {
+  double forward, backward; /* s */
+  double update;            /* s per step: gradient norm, clip, optimizer */
+  atoll_cost_source source; /* the least certain of its layers */
+} cost_slice;
+atoll_err cost_of_slice(cost_model *cost, int island, int first, int last, atoll_policy policy, int64_t b, cost_slice *out);
+
+/* Exact bytes of a stage of one policy by category: atoll_stage_bytes and what the problem adds to every rank. */
+atoll_err cost_stage_bytes(cost_model *cost, int first, int last, atoll_policy policy, int64_t b, int slots, int partials,
+                           int64_t bytes[ATOLL_MEM_CATEGORIES]);
+int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]);
+
+/* Seconds for `bytes` from a device of node a to one of node b. */
+double cost_send(const cost_model *cost, int a, int b, int64_t bytes);
+/* Seconds to sum `bytes` of gradients over n replicas on these nodes, that hold `parts` tree nodes in all and at most
+ * `most_parts` each; `bandwidth` [GB/s] is the slowest member's memory. */
+double cost_reduce(const cost_model *cost, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth);
+/* Seconds to swap the two gradients of a tied tensor of `bytes` between nodes. */
+double cost_tied(const cost_model *cost, int a, int b, int64_t bytes, double bandwidth);
+/* Seconds of the reduction of losses and norms over all ranks that ends a step. */
+double cost_finish(const cost_model *cost, const int *node, int n);
+/* Seconds per summation leaf for clearing its gradient buffer and adding it to its sibling. */
+double cost_leaf(const cost_model *cost, int island, int64_t gradient_bytes);
+/* Memory bandwidth of a device of an island, GB/s. */
+double cost_bandwidth(const cost_model *cost, int island);
+
+/* Pure properties of the model. */
+atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, int64_t seq, int64_t *bytes);
+atoll_err cost_gradient_bytes(const atoll_model *model, int first, int last, int64_t *bytes);
+
+#endif

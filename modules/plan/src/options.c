@@ -1,0 +1,37 @@
+#include "atoll/plan.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(atoll_plan_params, name)
+
+static const atoll_opt_def defs[] = {
+    {"micro_batch", ATOLL_OPT_INT, FIELD(micro_batch), "0", "0..1048576", "samples",
+     "Samples per micro-batch; must divide train.global_batch; 0 = chosen."},
+    {"stages", ATOLL_OPT_INT, FIELD(stages), "0", "0..65536", "stages", "Pipeline depth; 0 = chosen."},
+    {"data_parallel", ATOLL_OPT_INT, FIELD(data_parallel), "0", "0..1048576", "replicas",
+     "Replicas of each stage; 0 = chosen."},
+    {"layers", ATOLL_OPT_INTS, FIELD(layers), "", NULL, "blocks",
+     "Blocks of each stage by hand, e.g. 5,7; embedding and head go to the ends; empty = chosen."},
+    {"policy", ATOLL_OPT_STRING, FIELD(policy), "auto", NULL, "",
+     "What layers keep for backward: eager (all), exact (recomputes cheap parts, same gradients) or auto."},
+    {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes",
+     "Memory per rank that a plan may use; 0 = the device's."},
+    {"memory_share", ATOLL_OPT_REAL, FIELD(memory_share), "0.9", "0.01..1", "",
+     "Share of a device's memory that a plan may use."},
+    {"sum_leaves", ATOLL_OPT_INT, FIELD(sum_leaves), "0", "0..1048576", "leaves",
+     "Leaves of the gradient summation tree; plans with equal micro-batches and leaves agree bit for bit; 0 = 8, or as "
+     "many as there are micro-batches, or enough for the replicas."},
+    {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid", "", "Who plans a slice on an island."},
+    {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
+     "Axes to plan with: those that train executes, or all."},
+    {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
+    {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
+};
+
+const atoll_opt_table atoll_plan_options = {"plan", defs};
+
+void atoll_plan_params_init(atoll_plan_params *p) {
+  memset(p, 0, sizeof *p);
+  (void)atoll_opt_defaults(&atoll_plan_options, p);
+}

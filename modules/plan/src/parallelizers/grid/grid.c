@@ -1,0 +1,157 @@
+/* The grid parallelizer: what somebody would set by hand. The shape's devices are replicas of the slice (data degree =
+ * devices; tensor, context and expert degree 1), one policy treats all its layers, and every policy that fits and is not
+ * worse in both time and bytes is a point. */
+#include "atoll/parallelizer.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cost/cost.h"
+#include "plan_impl.h"
+
+typedef struct grid_state {
+  const atoll_plan_problem *problem;
+  const atoll_plan_params *params;
+  cost_model *cost;
+  int policy; /* fixed by plan.policy, or -1 */
+} grid_state;
+
+static void grid_end(void **address) {
+  grid_state *g = *address;
+  if (!g)
+    return;
+  cost_destroy(&g->cost);
+  free(g);
+  *address = NULL;
+}
+
+static atoll_err grid_begin(const atoll_plan_problem *problem, const atoll_plan_params *params, void **state) {
+  grid_state *g = NULL;
+  atoll_policy policy = ATOLL_POLICY_EAGER;
+  int any = !params->policy[0] || !strcmp(params->policy, "auto");
+  if (!any && atoll_policy_parse(params->policy, &policy) != 0)
+    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto, eager or exact", params->policy);
+  ATOLL_TRY(plan_alloc(1, sizeof *g, &g));
+  g->problem = problem;
+  g->params = params;
+  g->policy = any ? -1 : (int)policy;
+  atoll_err err = cost_create(problem, &g->cost);
+  if (err != ATOLL_OK)
+    free(g);
+  else
+    *state = g;
+  return err;
+}
+
+/* Bytes a plan may use on a device of an island; INT64_MAX when nothing limits it. */
+static int64_t limit_of(const grid_state *g, int island) {
+  if (g->params->memory > 0)
+    return g->params->memory;
+  int64_t memory = g->problem->islands->island[island].memory;
+  return memory > 0 ? (int64_t)((double)memory * g->params->memory_share) : INT64_MAX;
+}
+
+static int largest(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  int most = 0;
+  for (int c = 1; c < ATOLL_MEM_CATEGORIES; c++)
+    most = bytes[c] > bytes[most] ? c : most;
+  return most;
+}
+
+/* Nodes of the shape's devices, in the island's order: `per_node` of each of its first `nodes` nodes. */
+static int shape_nodes(const grid_state *g, atoll_island_shape shape, int *node) {
+  const atoll_island *is = &g->problem->islands->island[shape.island];
+  int n = 0, of_node = 0, nodes = 0, last = -1;
+  for (int i = 0; i < is->devices; i++) {
+    int here = g->problem->topo->device[is->device[i]].node;
+    if (here != last) {
+      nodes++;
+      of_node = 0;
+      last = here;
+    }
+    if (nodes <= shape.nodes && of_node < shape.per_node) {
+      node[n++] = here;
+      of_node++;
+    }
+  }
+  return n;
+}
+
+static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *x,
+                            atoll_policy policy, atoll_slice_plan *out) {
+  cost_slice c;
+  int data = shape.nodes * shape.per_node;
+  ATOLL_TRY(cost_of_slice(g->cost, shape.island, slice.first, slice.last, policy, x->micro_batch, &c));
+  *out = (atoll_slice_plan){.data = data, .tensor = 1, .context = 1, .expert = 1, .policy = (int)policy,
+                            .t = (c.forward + c.backward) / data, .forward = c.forward, .backward = c.backward,
+                            .d = c.update, .bytes_limit = limit_of(g, shape.island), .source = c.source};
+  ATOLL_TRY(cost_stage_bytes(g->cost, slice.first, slice.last, policy, x->micro_batch, x->in_flight, x->partials, out->bytes));
+  out->bytes_peak = cost_sum_bytes(out->bytes);
+  if (data > 1) {
+    int64_t gradient;
+    int *node = NULL;
+    ATOLL_TRY(cost_gradient_bytes(g->problem->model, slice.first, slice.last, &gradient));
+    ATOLL_TRY(plan_alloc((size_t)g->problem->islands->island[shape.island].devices, sizeof *node, &node));
+    int n = shape_nodes(g, shape, node);
+    out->d += cost_reduce(g->cost, node, n, gradient, n * x->partials, x->partials, cost_bandwidth(g->cost, shape.island));
+    free(node);
+  }
+  return ATOLL_OK;
+}
+
+static int dominated(const atoll_slice_plan *a, const atoll_slice_plan *by) {
+  return by->t <= a->t && by->d <= a->d && by->bytes_peak <= a->bytes_peak;
+}
+
+static atoll_err grid_plan(void *state, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *x,
+                           atoll_slice_plan *out, int cap, int *n, double *epsilon, int64_t *missing, char *why,
+                           size_t why_bytes) {
+  grid_state *g = state;
+  *n = 0;
+  *epsilon = 0;
+  *missing = INT64_MAX;
+  if (shape.nodes < 1 || shape.per_node < 1 || shape.nodes * shape.per_node > x->micro_batches)
+    return atoll_fail(ATOLL_USAGE, "grid: %d x %d devices for %" PRId64 " micro-batches", shape.nodes, shape.per_node,
+                      x->micro_batches);
+  for (int p = 0; p < ATOLL_POLICIES; p++) {
+    atoll_slice_plan point;
+    if (g->policy >= 0 && p != g->policy)
+      continue;
+    ATOLL_TRY(grid_point(g, slice, shape, x, (atoll_policy)p, &point));
+    int64_t over = point.bytes_peak - point.bytes_limit;
+    if (over > 0) {
+      if (over < *missing) {
+        char a[32], b[32], c[32];
+        int most = largest(point.bytes);
+        *missing = over;
+        if (why)
+          snprintf(why, why_bytes, "layers %d-%d on island %s need %s of %s, %s of it %s", slice.first, slice.last - 1,
+                   g->problem->islands->island[shape.island].name, plan_bytes_text(point.bytes_peak, a, sizeof a),
+                   plan_bytes_text(point.bytes_limit, b, sizeof b), plan_bytes_text(point.bytes[most], c, sizeof c),
+                   atoll_mem_category_name((atoll_mem_category)most));
+      }
+      continue;
+    }
+    int keep = 1, k = 0;
+    for (int i = 0; i < *n; i++)
+      keep = keep && !dominated(&point, &out[i]);
+    if (!keep)
+      continue;
+    for (int i = 0; i < *n; i++)
+      if (!dominated(&out[i], &point))
+        out[k++] = out[i];
+    if (k == cap)
+      return atoll_fail(ATOLL_USAGE, "grid: room for %d points is too little", cap);
+    int at = k;
+    while (at > 0 && out[at - 1].t > point.t) {
+      out[at] = out[at - 1];
+      at--;
+    }
+    out[at] = point;
+    *n = k + 1;
+  }
+  return ATOLL_OK;
+}
+
+const atoll_parallelizer atoll_parallelizer_grid = {"grid", grid_begin, grid_plan, grid_end};

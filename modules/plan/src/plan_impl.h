@@ -1,0 +1,37 @@
+/* What the files of plan share. One file, one object:
+ *   value      the struct: allocation, places, owners, stage parameters, the summation tree seen from a replica
+ *   check      what makes a plan well formed, and whether it fits a cluster; digest
+ *   text       YAML;  file: HDF5;  judge: JSON for the neutral scorer;  print: tables and explanations
+ *   cost/      seconds and bytes of a slice on a device class
+ *   parallelizers/grid   plans one slice on one island
+ *   compose/   splits the model over islands, with the simulator that predicts a step */
+#ifndef ATOLL_PLAN_IMPL_H
+#define ATOLL_PLAN_IMPL_H
+
+#include "atoll/parallelizer.h"
+#include "atoll/plan.h"
+
+#define PLAN_NAME_MAX 64
+
+/* Calloc that fails loudly; n may be 0 (a pointer that can be freed). */
+atoll_err plan_alloc(size_t n, size_t size, void *out_address);
+atoll_err plan_create(int pipelines, atoll_plan **out);
+
+/* First micro-batch of a leaf; leaf == leaves gives G. */
+int64_t plan_leaf_first(int64_t leaves, int64_t micro_batches, int64_t leaf);
+/* Leaf that begins at micro-batch g, or -1 when g is inside one. g == G gives `leaves`. */
+int64_t plan_leaf_at(int64_t leaves, int64_t micro_batches, int64_t g);
+/* Accumulating leaves [first, first + n) in order: most subtree sums alive at once, and those left at the end. */
+void plan_tree_walk(int64_t leaves, int64_t first, int64_t n, int *most, int *left);
+
+/* Tied list of a plan whose stages are set. */
+atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model);
+/* Stage of a pipeline that holds a layer, or -1. */
+int plan_stage_of(const atoll_plan_pipeline *p, int layer);
+
+/* "3.1 GiB": four significant characters; returns buf. */
+const char *plan_bytes_text(int64_t bytes, char *buf, size_t n);
+/* "12.3 ms"; returns buf. */
+const char *plan_seconds_text(double seconds, char *buf, size_t n);
+
+#endif

@@ -1,0 +1,94 @@
+/* A profile survives packing and HDF5 to the last bit, whatever the order of adding; damaged text is refused. */
+#include "atoll/profile.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static atoll_profile *filled(int backwards) {
+  atoll_profile *p = NULL;
+  assert_int_equal(atoll_profile_create(&p), ATOLL_OK);
+  for (int i = 0; i < 24; i++) {
+    int k = backwards ? 23 - i : i;
+    atoll_cost c = {1.0 / (k + 3), 0.1 * k, 1e-300 * k, 7, ATOLL_COST_MEASURED};
+    assert_int_equal(atoll_profile_add(p, k % 2 ? "A B/8c" : "C", (atoll_digest){(uint64_t)k % 3, 9}, k % 5 ? "block" : "head",
+                                       "exact", 128, 1 + k, &c), ATOLL_OK);
+  }
+  return p;
+}
+
+static void packs(void **state) {
+  (void)state;
+  atoll_profile *a = filled(0), *b = filled(1), *c = NULL;
+  assert_true(atoll_digest_equal(atoll_profile_digest(a), atoll_profile_digest(b)));
+  char *text;
+  size_t bytes;
+  assert_int_equal(atoll_profile_pack(a, &text, &bytes), ATOLL_OK);
+  assert_int_equal(atoll_profile_create(&c), ATOLL_OK);
+  assert_int_equal(atoll_profile_unpack(c, text, bytes), ATOLL_OK);
+  assert_true(atoll_digest_equal(atoll_profile_digest(a), atoll_profile_digest(c)));
+  /* Any damage is an error or leaves a profile that still works; nothing crashes. */
+  unsigned seed = 20261129;
+  print_message("seed %u\n", seed);
+  for (int i = 0; i < 3000; i++) {
+    char *copy = malloc(bytes);
+    memcpy(copy, text, bytes);
+    for (int k = 0; k < 3; k++) {
+      seed = seed * 1664525u + 1013904223u;
+      copy[(seed >> 8) % bytes] = (char)(seed >> 24);
+    }
+    seed = seed * 1664525u + 1013904223u;
+    size_t cut = i % 2 ? bytes : (seed >> 8) % bytes;
+    atoll_profile *d = NULL;
+    assert_int_equal(atoll_profile_create(&d), ATOLL_OK);
+    (void)atoll_profile_unpack(d, copy, cut);
+    atoll_profile_destroy(&d);
+    free(copy);
+  }
+  atoll_profile *d = NULL;
+  assert_int_equal(atoll_profile_create(&d), ATOLL_OK);
+  assert_int_equal(atoll_profile_unpack(d, text, bytes - 1), ATOLL_CORRUPT);
+  assert_int_equal(atoll_profile_unpack(d, "a\tb\n", 4), ATOLL_CORRUPT);
+  free(text);
+  atoll_profile_destroy(&a);
+  atoll_profile_destroy(&b);
+  atoll_profile_destroy(&c);
+  atoll_profile_destroy(&d);
+}
+
+static void stores(void **state) {
+  (void)state;
+  atoll_profile *a = filled(0), *empty = NULL, *b = NULL;
+  assert_int_equal(atoll_profile_create(&empty), ATOLL_OK);
+  atoll_store *s = NULL;
+  void *image;
+  size_t n;
+  assert_int_equal(atoll_store_open("profile.h5", ATOLL_STORE_IMAGE, &s), ATOLL_OK);
+  assert_int_equal(atoll_profile_to_store(a, s, "/profile"), ATOLL_OK);
+  assert_int_equal(atoll_profile_to_store(empty, s, "/empty"), ATOLL_OK);
+  assert_int_equal(atoll_store_image(s, &image, &n), ATOLL_OK);
+  assert_int_equal(atoll_store_close(&s), ATOLL_OK);
+  assert_int_equal(atoll_store_open_bytes("profile.h5", image, n, &s), ATOLL_OK);
+  assert_int_equal(atoll_profile_from_store(s, "/profile", &b), ATOLL_OK);
+  assert_true(atoll_digest_equal(atoll_profile_digest(a), atoll_profile_digest(b)));
+  atoll_profile_destroy(&b);
+  assert_int_equal(atoll_profile_from_store(s, "/empty", &b), ATOLL_OK);
+  assert_int_equal(atoll_profile_count(b), 0);
+  atoll_profile_destroy(&b);
+  assert_int_not_equal(atoll_profile_from_store(s, "/absent", &b), ATOLL_OK);
+  assert_int_equal(atoll_store_close(&s), ATOLL_OK);
+  free(image);
+  atoll_profile_destroy(&a);
+  atoll_profile_destroy(&empty);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(packs), cmocka_unit_test(stores)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
