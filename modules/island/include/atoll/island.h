@@ -16,6 +16,8 @@ typedef struct atoll_island {
   int *device;          /* topology device indices, ascending by (node, position) */
   int nodes;            /* nodes touched */
   int class_id;         /* hardware class; islands of one class may differ in place or measured speed */
+  int speed_id;         /* among islands of like hardware: 0 = fastest; differs only where measurements or declared rates split */
+  char class_key[224];  /* see atoll_island_class() */
   int64_t memory;       /* bytes per device: the smallest member's */
   double gemm_f32, gemm_bf16; /* GFLOP/s per device, median of members' medians; 0 unknown */
   double bandwidth;           /* GB/s per device */
@@ -51,6 +53,8 @@ ATOLL_API void atoll_islands_destroy(atoll_islands **islands);
 ATOLL_API atoll_digest atoll_islands_digest(const atoll_islands *islands);
 /** Membership and hardware identity only: what a plan is keyed by. */
 ATOLL_API atoll_digest atoll_islands_identity(const atoll_islands *islands);
+/** Text key of an island's device class for profiles: hardware model, cores and speed class, no names of nodes: "AMD EPYC 9654/16c/a". */
+ATOLL_API void atoll_island_class(const atoll_islands *islands, int island, char *buf, size_t n);
 ATOLL_API void atoll_islands_print(const atoll_islands *islands, const atoll_topo *topo, FILE *f);
 ATOLL_API void atoll_islands_explain(const atoll_islands *islands, const atoll_topo *topo, FILE *f);
 ATOLL_API atoll_err atoll_islands_to_store(const atoll_islands *islands, atoll_store *store, const char *group);

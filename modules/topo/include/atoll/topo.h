@@ -39,7 +39,8 @@ typedef struct atoll_topo_device {
   atoll_topo_kind kind;
   char model[96];         /* "AMD EPYC 9654", "NVIDIA A100-SXM4-40GB", as the hardware says */
   char pci[16];           /* GPU: "0000:41:00.0"; "" for cores */
-  char cores[128];        /* CPU: core list in hwloc list form "0-15"; GPU: nearest cores */
+  char cores[512];        /* hardware threads by OS index, as taskset -c takes them: "0-15"; a mask "0x5555" where the list is longer.
+                             CPU: those of the device; GPU: the nearest ones */
   int ncores, nthreads;   /* CPU: physical cores and hardware threads of this device */
   int numa;               /* nearest NUMA node (OS index) or -1 */
   char isa[48];           /* "x86-64 avx512_bf16", "sm_90" */
@@ -65,6 +66,7 @@ typedef struct atoll_topo_node {
   int64_t memory;         /* machine bytes */
   atoll_digest identity;  /* of hardware alone: no names, no measurements; equal for equal nodes */
   int first_device, devices; /* slice of the device array */
+  int bindable;           /* 0: the cores are declared, or shared with another node of the same kernel; atoll_topo_bind leaves them alone */
   int nics;
   atoll_topo_nic nic[8];
 } atoll_topo_node;

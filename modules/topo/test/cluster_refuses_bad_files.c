@@ -1,0 +1,104 @@
+/* cluster.yaml says what its file format says, and a mistake names file, line, what was found and what was expected. */
+#include "topo_test.h"
+
+static const struct {
+  const char *yaml, *word;
+  atoll_err code;
+} bad[] = {
+    {"", "cluster.yaml", ATOLL_USAGE},
+    {"nodes: []\n", "'nodes' is empty", ATOLL_USAGE},
+    {"nodes: 3\n", "nodes", ATOLL_USAGE},
+    {"nodes:\n  - n0\n", "cluster.yaml:2", ATOLL_USAGE},
+    {"nodes:\n  - {file: good.xml}\n", "name", ATOLL_USAGE},
+    {"nodes:\n  - {name: a}\n", "neither 'file' nor 'synthetic'", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, synthetic: 'core:2'}\n", "both 'file' and 'synthetic'", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: absent.xml}\n", "absent.xml, which does not exist", ATOLL_NOINPUT},
+    {"nodes:\n  - {name: a, file: bad.xml}\n", "bad.xml", ATOLL_CORRUPT},
+    {"nodes:\n  - {name: a, file: good.xml, count: 0}\n", "count", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, gemm_f32: fast}\n", "gemm_f32", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, gemm_f32: -1}\n", "gemm_f32", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, memory: 4 parsecs}\n", "memory", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, devices: 99}\n", "devices", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, gemm_fp32: 1}\n", "gemm_fp32", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml, gpu: {memory: 1GiB}}\n", "has no GPU", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml}\n  - {name: a, file: good.xml}\n", "'a' is taken", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, count: 2, file: good.xml}\n  - {name: a1, file: good.xml}\n", "'a1' is taken", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, synthetic: 'corn:2'}\n", "hwloc does not understand", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml}\nlinks: {between: {latency: 1e-6}}\n", "bandwidth", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml}\nlinks: {between: {bandwidth: 0}}\n", "bandwidth", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml}\nlinks: {pairs: [{a: a, b: z, bandwidth: 1}]}\n", "b: found 'z'", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml}\nlink: {between: {bandwidth: 1}}\n", "link", ATOLL_USAGE},
+};
+
+static char folder[512];
+
+static void mistakes_are_named(void **state) {
+  (void)state;
+  char *text;
+  size_t bytes;
+  scratch("cluster", folder, sizeof folder);
+  assert_int_equal(atoll_file_read(DATA "fakecpukinds.xml", &text, &bytes), ATOLL_OK);
+  write_file(folder, "good.xml", text, bytes);
+  write_file(folder, "bad.xml", text, bytes / 2);
+  free(text);
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    write_file(folder, "cluster.yaml", bad[i].yaml, strlen(bad[i].yaml));
+    refuses(folder, NULL, bad[i].code, bad[i].word);
+  }
+}
+
+static void declarations_are_taken(void **state) {
+  (void)state;
+  static const char yaml[] = "nodes:\n"
+                             "  - {name: f, count: 2, kind: fast, synthetic: 'pack:2 core:4', devices: 1, memory: 8GiB, gemm_f32: 500, gemm_bf16: 900, bandwidth: 90}\n"
+                             "  - {name: s, kind: slow, file: good.xml, isa: x86-64 avx2}\n"
+                             "  - {name: g, synthetic: 'core:2 gpus=2', gpu: {model: A100, memory: 40GiB, isa: sm_80, gemm_f32: 16000}}\n"
+                             "links:\n  in_node: {latency: 1e-6, bandwidth: 10}\n  between: {latency: 2e-6, bandwidth: 5}\n"
+                             "  pairs:\n    - {a: fast, b: slow, bandwidth: 1}\n    - {a: f0, b: f0, bandwidth: 99}\n";
+  write_file(folder, "cluster.yaml", yaml, strlen(yaml));
+  atoll_topo *t = load_topo(folder, NULL);
+  assert_int_equal(t->nodes, 4);
+  assert_string_equal(t->node[0].name, "f0");
+  assert_string_equal(t->node[1].name, "f1");
+  assert_string_equal(t->node[1].kind, "fast");
+  assert_int_equal(t->devices, 5);
+  const atoll_topo_device *d = &t->device[1], *s = &t->device[2], *g = &t->device[4];
+  assert_true(d->declared && atoll_samples_median(&d->gemm_f32) == 500 && atoll_samples_median(&d->gemm_bf16) == 900 && atoll_samples_median(&d->bandwidth) == 90);
+  assert_true(d->ncores == 8 && d->memory == (int64_t)8 << 30);
+  assert_string_equal(d->memory_limit, "declared");
+  assert_true(!s->declared && s->gemm_f32.n == 0);
+  assert_string_equal(s->isa, "x86-64 avx2");
+  assert_int_equal(g->kind, ATOLL_TOPO_GPU);
+  assert_string_equal(g->model, "A100");
+  assert_string_equal(g->isa, "sm_80");
+  assert_true(g->memory == (int64_t)40 << 30 && atoll_samples_median(&g->gemm_f32) == 16000);
+  assert_true(atoll_samples_median(&atoll_topo_link_of(t, 0, 0)->bandwidth) == 99);
+  assert_true(atoll_samples_median(&atoll_topo_link_of(t, 1, 1)->bandwidth) == 10);
+  assert_true(atoll_samples_median(&atoll_topo_link_of(t, 0, 1)->bandwidth) == 5);
+  assert_true(atoll_samples_median(&atoll_topo_link_of(t, 2, 1)->bandwidth) == 1);
+  assert_true(atoll_samples_median(&atoll_topo_link_of(t, 3, 2)->bandwidth) == 5);
+  atoll_topo_destroy(&t);
+}
+
+/* Without cluster.yaml a folder's XML files are its nodes, by name with numbers in order. */
+static void plain_folders_are_clusters(void **state) {
+  (void)state;
+  char plain[512], *text;
+  size_t bytes;
+  scratch("plain", plain, sizeof plain);
+  assert_int_equal(atoll_file_read(DATA "fakecpukinds.xml", &text, &bytes), ATOLL_OK);
+  write_file(plain, "n10.xml", text, bytes);
+  write_file(plain, "n9.xml", text, bytes);
+  write_file(plain, "notes.txt", "x", 1);
+  free(text);
+  atoll_topo *t = load_topo(plain, NULL);
+  assert_int_equal(t->nodes, 2);
+  assert_string_equal(t->node[0].name, "n9");
+  assert_string_equal(t->node[1].name, "n10");
+  atoll_topo_destroy(&t);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mistakes_are_named), cmocka_unit_test(declarations_are_taken), cmocka_unit_test(plain_folders_are_clusters)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
