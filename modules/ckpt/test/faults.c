@@ -1,0 +1,50 @@
+/* Every file operation of a save fails once, on either rank: both ranks get the same error, nothing with a final name
+ * is left, and the checkpoint before stays good. The failure is walked forward until a save meets none. */
+#include "ckpt_test.h"
+
+#include "atoll/fault.h"
+
+int main(int argc, char **argv) {
+  static const char *const calls[] = {"open", "write", "fsync", "rename", "mkdir", "dirsync", "close"};
+  int rank, walked = 0;
+  char dir[1024], *report, rule[64];
+  CHECK(atoll_mpi_init(&argc, &argv) == ATOLL_OK);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0)
+    CHECK(atoll_file_remove_tree("ckpt-faults") == ATOLL_OK);
+  MPI_Barrier(MPI_COMM_WORLD);
+  CHECK(save_model(MPI_COMM_WORLD, "ckpt-faults", 1, 1, 1) == ATOLL_OK);
+  for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
+    for (int victim = 0; victim < 2; victim++) {
+      int passed = 0;
+      for (int nth = 1; nth < 60 && !passed; nth++) {
+        snprintf(rule, sizeof rule, "fail:%s:%d:ENOSPC:%d", calls[c], nth, victim);
+        CHECK(atoll_fault_set(rule, rank) == ATOLL_OK);
+        atoll_err err = save_model(MPI_COMM_WORLD, "ckpt-faults", 2, (int)c * 200 + victim * 100 + nth, 1);
+        CHECK(atoll_fault_set("", rank) == ATOLL_OK);
+        int mine = (int)err, low, high;
+        MPI_Allreduce(&mine, &low, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        MPI_Allreduce(&mine, &high, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        CHECK(low == high); /* ranks leave together */
+        CHECK(atoll_ckpt_verify("ckpt-faults/step-00000001.a1") == ATOLL_OK);
+        CHECK(atoll_ckpt_find(MPI_COMM_WORLD, "ckpt-faults", dir, sizeof dir, &report) == ATOLL_OK);
+        CHECK(report == NULL); /* what has a final name is whole */
+        if (err != ATOLL_OK) {
+          CHECK(err == ATOLL_IO);
+          walked++;
+        } else {
+          CHECK(atoll_ckpt_verify(dir) == ATOLL_OK);
+          passed = 1;
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+      }
+      CHECK(passed);
+    }
+  CHECK(walked > 20); /* the walk did meet failures */
+  if (rank == 0) {
+    printf("%d failures walked\n", walked);
+    CHECK(atoll_file_remove_tree("ckpt-faults") == ATOLL_OK);
+  }
+  MPI_Finalize();
+  return 0;
+}
