@@ -237,10 +237,10 @@ static hid_t open_abandoned(atoll_store *s) {
 static hid_t open_once(const char *path, unsigned flags, int use_locks) {
   hid_t fapl = access_list(use_locks);
   hid_t file = fapl >= 0 ? H5Fopen(path, flags, fapl) : -1;
-  if (fapl >= 0) {
-    char keep[8]; /* the reason of the failed open survives this call: H5Pclose of a good list pushes nothing */
-    (void)keep;
+  if (fapl >= 0) { /* every call clears the error stack, and the reason of a failed open is wanted */
+    hid_t reason = H5Eget_current_stack();
     H5Pclose(fapl);
+    H5Eset_current_stack(reason);
   }
   return file;
 }
@@ -298,6 +298,10 @@ static atoll_err create_image(atoll_store *s) {
   char unique[4200];
   unique_name(unique, sizeof unique, s->path);
   hid_t fapl = access_list(-1), fcpl = creation_list();
+  /* The oldest superblock: HDF5 1.10 clears the writer's mark in the image of a newer one without renewing its checksum, and then refuses
+   * what it gave. */
+  if (fapl >= 0)
+    H5Pset_libver_bounds(fapl, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
   if (fapl >= 0 && fcpl >= 0 && H5Pset_fapl_core(fapl, CORE_STEP, 0) >= 0)
     s->file = H5Fcreate(unique, H5F_ACC_EXCL, fcpl, fapl);
   atoll_err err = s->file < 0 ? store_error(s, "create", "image") : ATOLL_OK;
