@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #include "atoll/clock.h"
+#include "atoll/fault.h"
 #include "atoll/log.h"
 #include "file_impl.h"
 
@@ -173,6 +174,7 @@ static atoll_err contest(const char *path, const char *tmp, const struct holder 
   }
   if (fd < 0)
     return file_error("open lock", path);
+  atoll_fault_point("lock.opened");
   int flocked = flock(fd, LOCK_EX | LOCK_NB) == 0;
   if (!flocked && (errno == EWOULDBLOCK || errno == EINTR)) {
     err = atoll_fail(ATOLL_BUSY, "%s is being taken over by another process", path);

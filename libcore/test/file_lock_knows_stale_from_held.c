@@ -100,6 +100,48 @@ static void evidence_is_weighed(void **state) {
   }
 }
 
+/* A dead process number proves nothing when it is another host's or another container's. */
+static void foreign_numbers_prove_nothing(void **state) {
+  (void)state;
+  const char *path = in_dir("lock");
+  static const char *const lines[][2] = {{"host", "host elsewhere"}, {"pids", "pids pid:[1]"}};
+  for (int i = 0; i < 2; i++) {
+    atoll_file_lock *a = NULL;
+    (void)abandoned_by_child(path);
+    rewrite(path, lines[i][0], lines[i][1]);
+    assert_int_equal(atoll_file_lock_take(path, &a), ATOLL_BUSY);
+    assert_non_null(strstr(atoll_err_message(), "cannot be shown"));
+    assert_int_equal(atoll_file_remove_tree(path), ATOLL_OK);
+  }
+}
+
+/* A process that found the lock stale and then slept must look again: meanwhile another has taken it over. */
+static void sleeper_looks_again(void **state) {
+  (void)state;
+  const char *path = in_dir("lock");
+  atoll_file_lock *a = NULL;
+  (void)abandoned_by_child(path);
+  pid_t pid = fork();
+  if (pid == 0) {
+    atoll_file_lock *token = NULL;
+    if (atoll_fault_set("stop:lock.opened", 0) != ATOLL_OK)
+      _exit(9);
+    atoll_err err = atoll_file_lock_take(path, &token);
+    _exit(err == ATOLL_BUSY ? 0 : err == ATOLL_OK ? 1 : 9);
+  }
+  assert_true(pid > 0);
+  int status = 0;
+  assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+  assert_true(WIFSTOPPED(status));
+  assert_int_equal(atoll_file_lock_take(path, &a), ATOLL_OK);
+  assert_int_equal(kill(pid, SIGCONT), 0);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  atoll_file_lock_release(&a);
+  assert_int_equal(count_names(test_dir), 0);
+}
+
 static void requeued_job_may_take_over(void **state) {
   (void)state;
   const char *path = in_dir("lock");
@@ -202,9 +244,13 @@ static void failures_leave_nothing(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(held_is_busy),           cmocka_unit_test(dead_holder_is_replaced),
-      cmocka_unit_test(evidence_is_weighed),    cmocka_unit_test(requeued_job_may_take_over),
-      cmocka_unit_test(one_wins_the_take_over), cmocka_unit_test(failures_leave_nothing)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(held_is_busy),
+                                     cmocka_unit_test(dead_holder_is_replaced),
+                                     cmocka_unit_test(evidence_is_weighed),
+                                     cmocka_unit_test(requeued_job_may_take_over),
+                                     cmocka_unit_test(foreign_numbers_prove_nothing),
+                                     cmocka_unit_test(sleeper_looks_again),
+                                     cmocka_unit_test(one_wins_the_take_over),
+                                     cmocka_unit_test(failures_leave_nothing)};
   return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
 }

@@ -1,5 +1,6 @@
 /** Files that are either whole or absent: write a sibling, check every call, sync, rename, sync the directory.
- *  All local. Every operation can be made to fail through fault.h. Errors are IO (NOINPUT for a missing input) and name path and errno. */
+ *  All local. Every operation can be made to fail through fault.h. Errors are IO (NOINPUT for a missing input) and name
+ *  path and errno. */
 #ifndef ATOLL_FILE_H
 #define ATOLL_FILE_H
 
@@ -11,8 +12,8 @@
 
 ATOLL_BEGIN_C
 
-/** Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure (without hard
- *  links a failed directory sync alone cannot be undone: path then holds the new content, whole). */
+/** Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure
+ *  (without hard links a failed directory sync alone cannot be undone: path then holds the new content, whole). */
 ATOLL_API atoll_err atoll_file_replace(const char *path, const void *data, size_t bytes);
 /** The same without fsync: for files that are a convenience (progress, metrics snapshots). Still atomic for readers. */
 ATOLL_API atoll_err atoll_file_publish(const char *path, const void *data, size_t bytes);
@@ -37,9 +38,10 @@ ATOLL_API atoll_err atoll_file_space(const char *dir, int64_t *bytes);
 /** Names in a directory, sorted, without . and ..; owned: atoll_file_list_free(). */
 ATOLL_API atoll_err atoll_file_list(const char *dir, char ***names, size_t *n);
 ATOLL_API void atoll_file_list_free(char ***names, size_t n);
-/** Exclusive lock file with host, boot, pid, job and time inside. BUSY names the holder. A stale lock is taken over with a warning when its
- *  holder provably ended: its process on this host is gone, its host booted since, or it belonged to an earlier run of the same Slurm
- *  job (same job id, other restart count). *token is owned; release frees it and removes the file if it is still ours. */
+/** Exclusive lock file with host, boot, pid, job and time inside. BUSY names the holder. A stale lock is taken over
+ *  with a warning when its holder provably ended: its process on this host is gone, its host booted since, or it
+ *  belonged to an earlier run of the same Slurm job (same job id, other restart count). *token is owned; release frees
+ *  it and removes the file if it is still ours. */
 typedef struct atoll_file_lock atoll_file_lock;
 ATOLL_API atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **token);
 ATOLL_API void atoll_file_lock_release(atoll_file_lock **token);

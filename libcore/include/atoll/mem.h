@@ -13,14 +13,14 @@
 
 ATOLL_BEGIN_C
 
-#define ATOLL_MEM_LIST(X)                                                                             \
-  X(PARAMETER, "parameter")                                                                           \
-  X(GRADIENT, "gradient")                                                                             \
-  X(OPTIMIZER, "optimizer")                                                                           \
-  X(ACTIVATION, "activation")                                                                         \
-  X(WORKSPACE, "workspace")                                                                           \
-  X(COMM, "comm")                                                                                     \
-  X(CHECKPOINT, "checkpoint")                                                                         \
+#define ATOLL_MEM_LIST(X)                                                                                              \
+  X(PARAMETER, "parameter")                                                                                            \
+  X(GRADIENT, "gradient")                                                                                              \
+  X(OPTIMIZER, "optimizer")                                                                                            \
+  X(ACTIVATION, "activation")                                                                                          \
+  X(WORKSPACE, "workspace")                                                                                            \
+  X(COMM, "comm")                                                                                                      \
+  X(CHECKPOINT, "checkpoint")                                                                                          \
   X(DATA, "data")
 
 typedef enum atoll_mem_category {
@@ -35,13 +35,15 @@ typedef struct atoll_arena atoll_arena;
 
 ATOLL_API const char *atoll_mem_category_name(atoll_mem_category c);
 
-/** budget in bytes; 0 means no limit. A counting memory (counting != 0) keeps the accounts but returns no usable storage: pointers are
- *  distinct and must not be read or written. It runs real allocation sequences without the memory. */
+/** budget in bytes; 0 means no limit. A counting memory (counting != 0) keeps the accounts but returns no usable
+ *  storage: pointers are distinct and must not be read or written. It runs real allocation sequences without memory. */
 ATOLL_API atoll_err atoll_mem_create(int64_t budget, int counting, atoll_mem **out);
-/** Fails loudly in debug builds when something is still held; `held` (may be NULL) receives the bytes left. */
+/** `held` (may be NULL) receives the bytes still held, and the caller judges them; without it, builds with assertions
+ *  fail loudly when there are any. What is still held is released. */
 ATOLL_API void atoll_mem_destroy(atoll_mem **mem, int64_t *held);
 
-/** Uninitialised, 64-byte aligned. Zero bytes give a non-NULL pointer. NOMEM names category, bytes asked, held and budget. */
+/** Uninitialised, 64-byte aligned. Zero bytes give a non-NULL pointer. NOMEM names category, bytes asked, held and
+ *  budget. */
 ATOLL_API atoll_err atoll_mem_alloc(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **out);
 ATOLL_API atoll_err atoll_mem_calloc(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **out);
 /** Accepts NULL; clears *p. */
