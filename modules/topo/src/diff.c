@@ -43,7 +43,7 @@ static void samples(diff *d, const char *where, const char *what, const atoll_sa
   }
   double noise = 2 * (atoll_samples_spread(a) * x + atoll_samples_spread(b) * y);
   if (fabs(x - y) > noise && fabs(x - y) > 0.05 * fmax(x, y))
-    say(d, "%s: %s: %.4g | %.4g %s", where, what, x, y, unit);
+    say(d, "%s: %s: %.6g | %.6g %s", where, what, x, y, unit);
 }
 
 static int node_named(const atoll_topo *t, const char *name) {
