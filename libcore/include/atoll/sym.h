@@ -79,7 +79,7 @@ ATOLL_API const atoll_sym *atoll_sym_add(atoll_syms *pool, const atoll_sym *a, c
 ATOLL_API const atoll_sym *atoll_sym_sub(atoll_syms *pool, const atoll_sym *a, const atoll_sym *b);
 ATOLL_API const atoll_sym *atoll_sym_mul(atoll_syms *pool, const atoll_sym *a, const atoll_sym *b);
 ATOLL_API const atoll_sym *atoll_sym_max(atoll_syms *pool, const atoll_sym *a, const atoll_sym *b);
-/** Ceiling of a / b for b > 0, as -(-a // b), which does not overflow near the upper limit. */
+/** Ceiling of a / b for b > 0. Minus the floordiv of -a by b, which does not overflow near the upper limit. */
 ATOLL_API const atoll_sym *atoll_sym_ceildiv(atoll_syms *pool, const atoll_sym *a, const atoll_sym *b);
 /** Parse "4*B*S*H + max(x, y)" with + - * // % / min max < <= > >= == != and or not select(c,a,b) real(x) ceildiv(a,b)
  *  true false, integer and real literals. Names (letters, digits, _ and .) must be variables of the pool or are created
