@@ -69,7 +69,7 @@ ATOLL_API atoll_err atoll_job_init(atoll_job *job, atoll_opts *opts);
 ATOLL_API atoll_err atoll_job_check(atoll_job *job);
 
 /** Extra bytes of a rank that train takes for a replica besides its stage: boundary buffers, tree-sum workspace, tokens. For atoll_plan_problem. */
-ATOLL_API atoll_err atoll_train_extra_bytes(const atoll_plan *plan, int pipeline, int stage, int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+ATOLL_API atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage, int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
 /** Axes that train executes: pipeline, data (with unequal micro-batch counts). UNSUPPORTED names the first other axis and its stage. */
 ATOLL_API atoll_err atoll_train_accepts(const atoll_plan *plan);
 
@@ -85,6 +85,36 @@ typedef struct atoll_train_result {
 
 /** Collective on comm: the whole walk of the main job, from topology to exit record. Returns OK, STOPPED, or the agreed failure. `opts` gives provenance. */
 ATOLL_API atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts, atoll_train_result *result);
+
+/** The same machinery one step at a time, for benchmarks and tests: topology to weights without a run directory; nothing is written, nothing is
+ *  resumed, the story is silent. */
+typedef struct atoll_trainer atoll_trainer;
+
+typedef struct atoll_step_report {
+  int64_t step;                                     /* steps done */
+  double loss, gradient_norm;
+  double seconds;                                   /* wall time of the step on this rank */
+  double pipeline, reduce, tied, update, wait;      /* of it: schedule; sums over ranks; tied tensors within reduce; update; waiting for messages */
+  double forward, backward;                         /* seconds per micro-batch on this rank */
+  int skipped;
+} atoll_step_report;
+
+/** Collective. job and opts are borrowed until close. *out owned: atoll_trainer_close(). */
+ATOLL_API atoll_err atoll_trainer_open(MPI_Comm comm, atoll_job *job, const atoll_opts *opts, atoll_trainer **out);
+/** Collective. A failure of one rank alone aborts all (see atoll_abort). */
+ATOLL_API atoll_err atoll_trainer_step(atoll_trainer *t, atoll_step_report *report);
+/** Collective: mean held-out loss; NOINPUT when the job has no held-out data. */
+ATOLL_API atoll_err atoll_trainer_validate(atoll_trainer *t, double *loss);
+/** Borrowed. */
+ATOLL_API const atoll_plan *atoll_trainer_plan(const atoll_trainer *t);
+ATOLL_API const atoll_model *atoll_trainer_model(const atoll_trainer *t);
+/** OpenMP threads of this rank. */
+ATOLL_API int atoll_trainer_threads(const atoll_trainer *t);
+/** This rank's exact account. */
+ATOLL_API const atoll_mem *atoll_trainer_mem(const atoll_trainer *t);
+/** This rank's logical tensors (what as in layer.h), valid until close; n = 0 when idle. */
+ATOLL_API atoll_err atoll_trainer_tensors(atoll_trainer *t, atoll_stage_what what, const atoll_tensor **tensors, int *n);
+ATOLL_API void atoll_trainer_close(atoll_trainer **t); /* collective */
 
 /** The schedule of one replica: one-forward-one-backward (Narayanan et al., 2019), as a list of actions, shared with the planner's simulator and tests. */
 typedef struct atoll_action {

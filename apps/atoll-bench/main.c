@@ -1,0 +1,171 @@
+/* atoll-bench: benchmarks. See bench.h for what they have in common. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "atoll/agree.h"
+#include "atoll/file.h"
+#include "atoll/kernel.h"
+#include "atoll/log.h"
+#include "atoll/plugin.h"
+#include "atoll/version.h"
+#include "bench.h"
+
+static const bench *const benches[] = {&bench_step, &bench_io};
+enum { BENCHES = sizeof benches / sizeof *benches };
+
+static const atoll_cli_flag flags[] = {
+    {"json", "FILE", "Write the figures there; '-' prints JSON alone on standard output."},
+    {"job", "JOB.yaml", "step: the job whose model is trained."},
+    {"steps", "N", "step: measured steps; default 5."},
+    {"batch", "B", "step: samples per micro-batch; default 4."},
+    {"seq", "T", "step: tokens per sample; default 256."},
+    {"micro-batches", "M", "step: micro-batches per step; default 1, with several ranks 8."},
+    {"dtype", "TYPE", "step: f32."},
+    {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
+    {"repeats", "N", "io: repetitions of each variant; default 5."},
+    {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
+    {NULL, NULL, NULL},
+};
+
+double bench_median(double *v, int n) {
+  for (int i = 1; i < n; i++)
+    for (int j = i; j > 0 && v[j] < v[j - 1]; j--) {
+      double x = v[j];
+      v[j] = v[j - 1];
+      v[j - 1] = x;
+    }
+  return n == 0 ? 0 : n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+atoll_err bench_count(const atoll_cli *cli, const char *flag, int64_t otherwise, int64_t lo, int64_t hi, int64_t *out) {
+  const char *text = atoll_cli_value(cli, flag);
+  *out = otherwise;
+  if (text && (atoll_parse_int(text, out) != 0 || *out < lo || *out > hi))
+    return atoll_fail(ATOLL_USAGE, "--%s: '%s' is not a whole number in %lld..%lld", flag, text, (long long)lo,
+                      (long long)hi);
+  return ATOLL_OK;
+}
+
+atoll_err bench_scratch(MPI_Comm comm, const char *parent, char *dir, size_t n) {
+  int rank;
+  atoll_err err = ATOLL_OK;
+  MPI_Comm_rank(comm, &rank);
+  const char *tmp = parent ? parent : getenv("TMPDIR") && *getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
+  snprintf(dir, n, "%s/atoll-bench-XXXXXX", tmp);
+  if (rank == 0 && !mkdtemp(dir))
+    err = atoll_fail(ATOLL_IO, "cannot make a folder in %s", tmp);
+  MPI_Bcast(dir, (int)n, MPI_CHAR, 0, comm);
+  return atoll_agree(comm, err);
+}
+
+/* Sites pin OpenBLAS to a kernel that is safe everywhere; a benchmark wants the fastest. The library reads the
+ * variables when it is loaded, so the program starts itself again without them. */
+static int clear_pins(char **argv) {
+  static const char *const pins[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
+  int found = 0;
+  for (size_t i = 0; i < sizeof pins / sizeof *pins; i++)
+    if (getenv(pins[i])) {
+      unsetenv(pins[i]);
+      found = 1;
+    }
+  if (found) {
+    setenv("ATOLL_TEST_PINS_CLEARED", "1", 1);
+    execv("/proc/self/exe", argv);
+  }
+  return getenv("ATOLL_TEST_PINS_CLEARED") != NULL;
+}
+
+static atoll_err write_figures(const atoll_cli *cli, json_t *out) {
+  const char *path = atoll_cli_value(cli, "json");
+  if (!path)
+    return ATOLL_OK;
+  char *text = json_dumps(out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+  if (!text)
+    return atoll_fail(ATOLL_NOMEM, "JSON of the figures");
+  atoll_err err = ATOLL_OK;
+  if (!strcmp(path, "-"))
+    puts(text);
+  else
+    err = atoll_file_replace(path, text, strlen(text));
+  free(text);
+  return err;
+}
+
+static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
+  const char *name = atoll_cli_operand(cli, 0), *names[BENCHES];
+  const bench *b = NULL;
+  int rank, size;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  for (int i = 0; i < BENCHES; i++) {
+    names[i] = benches[i]->name;
+    b = !strcmp(names[i], name) ? benches[i] : b;
+  }
+  if (!b) {
+    const char *near = atoll_nearest(name, names, BENCHES);
+    return atoll_fail(ATOLL_USAGE, "unknown benchmark '%s'%s%s%s", name, near ? ", did you mean '" : "",
+                      near ? near : "", near ? "'?" : "");
+  }
+  ATOLL_TRY(atoll_mpi_check_world(MPI_COMM_WORLD));
+  ATOLL_TRY(atoll_plugins_load());
+  json_t *out = rank == 0 ? json_object() : NULL;
+  const atoll_kernels *kernels = NULL;
+  if (cleared)
+    atoll_say("OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE were set and are cleared for this benchmark");
+  if (out) {
+    json_object_set_new(out, "benchmark", json_string(b->name));
+    json_object_set_new(out, "program", json_string("atoll-bench"));
+    json_object_set_new(out, "version", json_string(atoll_version()));
+    json_object_set_new(out, "openblas_pins_cleared", json_boolean(cleared));
+    if (atoll_kernels_get("auto:cpu", &kernels) == ATOLL_OK)
+      json_object_set_new(out, "kernels", json_string(atoll_kernels_describe(kernels)));
+  }
+  atoll_err err = b->run(cli, job, atoll_cli_opts((atoll_cli *)(uintptr_t)cli), out);
+  if (err == ATOLL_OK && rank == 0)
+    err = write_figures(cli, out);
+  json_decref(out);
+  return atoll_agree(MPI_COMM_WORLD, err);
+}
+
+int main(int argc, char **argv) {
+  int cleared = clear_pins(argv), done = 0;
+  char notes[1024];
+  size_t at = (size_t)snprintf(notes, sizeof notes, "Benchmarks:\n");
+  for (int i = 0; i < BENCHES; i++)
+    at += (size_t)snprintf(notes + at, sizeof notes - at, "  %-8s %s\n", benches[i]->name, benches[i]->summary);
+  const char *rank_text = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("SLURM_PROCID");
+  atoll_cli_params p;
+  atoll_cli *cli = NULL;
+  atoll_job job;
+  atoll_cli_params_init(&p);
+  p.program = "atoll-bench";
+  p.summary = "Measure speed and memory against the machine's own ceiling.";
+  p.operands = "BENCHMARK";
+  p.min_operands = p.max_operands = 1;
+  p.job_flag = "job";
+  p.flags = flags;
+  p.notes = notes;
+  p.rank = rank_text ? atoi(rank_text) : 0;
+  atoll_err err = atoll_cli_create(&p, &cli);
+  if (err == ATOLL_OK)
+    err = atoll_job_init(&job, atoll_cli_opts(cli));
+  if (err == ATOLL_OK)
+    err = atoll_cli_parse(cli, argc, argv, &done);
+  if (done || err != ATOLL_OK) {
+    int status = atoll_cli_finish(err);
+    atoll_cli_destroy(&cli);
+    return status;
+  }
+  err = atoll_mpi_init(&argc, &argv);
+  const char *json = atoll_cli_value(cli, "json");
+  atoll_log_story_to_stderr(json && !strcmp(json, "-"));
+  if (err == ATOLL_OK)
+    err = run(cli, &job, cleared);
+  int status = atoll_cli_finish(err);
+  atoll_cli_destroy(&cli);
+  MPI_Finalize();
+  return status;
+}

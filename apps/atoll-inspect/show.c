@@ -1,0 +1,239 @@
+/* metrics, export and diff. JSON gives arrays by name; what is not finite is null, because JSON has no other word for
+ * it. */
+#include "inspect.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/file.h"
+
+FILE *output_open(char **text, size_t *bytes) {
+  *text = NULL;
+  *bytes = 0;
+  return open_memstream(text, bytes);
+}
+
+atoll_err output_close(FILE *f, char **text, size_t *bytes, const char *out) {
+  atoll_err err = ATOLL_OK;
+  if (fclose(f) != 0)
+    err = atoll_fail(ATOLL_NOMEM, "output");
+  else if (out)
+    err = atoll_file_replace(out, *text, *bytes);
+  else if (fwrite(*text, 1, *bytes, stdout) != *bytes || fflush(stdout) != 0)
+    err = atoll_fail(ATOLL_IO, "write to standard output failed");
+  free(*text);
+  return err;
+}
+
+static json_t *json_of(const column *c, int64_t rows) {
+  json_t *a = json_array();
+  for (int64_t i = 0; i < rows; i++) {
+    double v = c->v[i];
+    json_array_append_new(a, !isfinite(v) ? json_null() : c->is_int ? json_integer((json_int_t)v) : json_real(v));
+  }
+  return a;
+}
+
+static atoll_err print_json(const run_table *t, FILE *f) {
+  json_t *root = json_object();
+  const table *tables[] = {&t->steps, &t->validations};
+  for (int k = 0; k < 2; k++)
+    for (int i = 0; i < tables[k]->columns; i++)
+      json_object_set_new(root, tables[k]->column[i].name, json_of(&tables[k]->column[i], tables[k]->rows));
+  char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  json_decref(root);
+  if (!text)
+    return atoll_fail(ATOLL_NOMEM, "JSON of the metrics");
+  fprintf(f, "%s\n", text);
+  free(text);
+  return ATOLL_OK;
+}
+
+static void print_cell(FILE *f, const column *c, int64_t i) {
+  if (c->is_int)
+    fprintf(f, "%lld", (long long)c->v[i]);
+  else
+    fprintf(f, "%.9g", c->v[i]);
+}
+
+/* One table with the validations joined by step: spreadsheets want one. */
+static void print_csv(const run_table *t, FILE *f) {
+  const column *step = table_find(&t->steps, "step"), *vs = table_find(&t->validations, "validation_step"),
+               *vl = table_find(&t->validations, "validation_loss");
+  for (int c = 0; c < t->steps.columns; c++)
+    fprintf(f, "%s%s", c ? "," : "", t->steps.column[c].name);
+  fprintf(f, ",validation_loss\n");
+  for (int64_t i = 0; i < t->steps.rows; i++) {
+    for (int c = 0; c < t->steps.columns; c++) {
+      if (c)
+        fputc(',', f);
+      print_cell(f, &t->steps.column[c], i);
+    }
+    fputc(',', f);
+    for (int64_t k = 0; step && vs && vl && k < t->validations.rows; k++)
+      if (vs->v[k] == step->v[i]) {
+        fprintf(f, "%.9g", vl->v[k]);
+        break;
+      }
+    fputc('\n', f);
+  }
+}
+
+static void print_text(const run_table *t, FILE *f) {
+  static const char *const wanted[] = {
+      "step", "loss", "gradient_norm", "learning_rate", "tokens_per_second", "ceiling_fraction", "skipped", "attempt"};
+  const column *c[sizeof wanted / sizeof *wanted];
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    c[i] = table_find(&t->steps, wanted[i]);
+    fprintf(f, "%18s", wanted[i]);
+  }
+  fputc('\n', f);
+  for (int64_t r = 0; r < t->steps.rows; r++) {
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+      if (!c[i])
+        fprintf(f, "%18s", "-");
+      else if (c[i]->is_int)
+        fprintf(f, "%18lld", (long long)c[i]->v[r]);
+      else
+        fprintf(f, "%18.6g", c[i]->v[r]);
+    }
+    fputc('\n', f);
+  }
+  const column *vs = table_find(&t->validations, "validation_step"),
+               *vl = table_find(&t->validations, "validation_loss");
+  for (int64_t r = 0; vs && vl && r < t->validations.rows; r++)
+    fprintf(f, "validation , step %lld , loss %.6g\n", (long long)vs->v[r], vl->v[r]);
+}
+
+static atoll_err show(const char *path, const inspect_options *o, const char *format) {
+  run_table t;
+  char *text;
+  size_t bytes;
+  ATOLL_TRY(table_load(path, !o->all, &t));
+  FILE *f = output_open(&text, &bytes);
+  atoll_err err = f ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "output");
+  if (f) {
+    if (!strcmp(format, "json"))
+      err = print_json(&t, f);
+    else if (!strcmp(format, "csv"))
+      print_csv(&t, f);
+    else
+      print_text(&t, f);
+    atoll_err closed = output_close(f, &text, &bytes, o->out);
+    err = err != ATOLL_OK ? err : closed;
+  }
+  table_free(&t);
+  return err;
+}
+
+atoll_err inspect_metrics(const char *path, const inspect_options *o) { return show(path, o, o->format); }
+
+atoll_err inspect_export(const char *path, const inspect_options *o) {
+  return show(path, o, !strcmp(o->format, "text") ? "csv" : o->format);
+}
+
+/* ---- diff ----------------------------------------------------------------------------------------------------------
+ */
+
+static int64_t row_of(const table *t, const char *key, double step) {
+  const column *c = table_find(t, key);
+  for (int64_t i = 0; c && i < t->rows; i++)
+    if (c->v[i] == step)
+      return i;
+  return -1;
+}
+
+/* Columns that describe the training, not the machine it ran on. */
+static atoll_err diff_tables(const table *a, const table *b, const char *key, const char *const *names,
+                             double tolerance, int *differences) {
+  const column *step = table_find(a, key);
+  int64_t common = 0, only_a = 0;
+  for (int k = 0; names[k]; k++) {
+    const column *x = table_find(a, names[k]), *y = table_find(b, names[k]);
+    double worst = 0, where = NAN;
+    int64_t differ = 0;
+    if (!x || !y || !step)
+      continue;
+    common = only_a = 0;
+    for (int64_t i = 0; i < a->rows; i++) {
+      int64_t j = row_of(b, key, step->v[i]);
+      if (j < 0) {
+        only_a++;
+        continue;
+      }
+      common++;
+      double u = x->v[i], v = y->v[j];
+      if (u == v || (isnan(u) && isnan(v)))
+        continue;
+      double scale = fmax(fabs(u), fabs(v)), d = scale > 0 ? fabs(u - v) / scale : 0;
+      if (!(d <= tolerance))
+        differ++;
+      if (!(d <= worst)) {
+        worst = d;
+        where = step->v[i];
+      }
+    }
+    if (differ)
+      printf("%s differs in %lld of %lld common rows , worst %.3g relative at step %.0f\n", names[k], (long long)differ,
+             (long long)common, worst, where);
+    else
+      printf("%s %s in %lld common rows\n", names[k],
+             worst > 0 ? "agrees within the tolerance" : "is the same bit for bit", (long long)common);
+    *differences += differ > 0;
+  }
+  int64_t only_b = b->rows - common;
+  if (only_a || only_b) {
+    printf("%lld rows only in the first , %lld only in the second\n", (long long)only_a, (long long)only_b);
+    ++*differences;
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err diff_text(const char *a, const char *b, const char *object, int *differences) {
+  char *x = NULL, *y = NULL;
+  atoll_store *s = NULL;
+  ATOLL_TRY(atoll_store_open(a, ATOLL_STORE_READ, &s));
+  atoll_err err = atoll_store_read_text(s, object, &x);
+  atoll_store_close(&s);
+  if (err == ATOLL_OK)
+    err = atoll_store_open(b, ATOLL_STORE_READ, &s);
+  if (err == ATOLL_OK) {
+    err = atoll_store_read_text(s, object, &y);
+    atoll_store_close(&s);
+  }
+  if (err == ATOLL_OK && strcmp(x, y) != 0) {
+    char *sx = NULL, *sy = NULL, *line_y = strtok_r(y, "\n", &sy);
+    for (char *line = strtok_r(x, "\n", &sx); line || line_y; line = line ? strtok_r(NULL, "\n", &sx) : NULL) {
+      if (!line || !line_y || strcmp(line, line_y) != 0)
+        printf("option: %s | %s\n", line ? line : "-", line_y ? line_y : "-");
+      line_y = line_y ? strtok_r(NULL, "\n", &sy) : NULL;
+    }
+  }
+  (void)differences; /* options explain differences, they are none themselves */
+  free(x);
+  free(y);
+  return err;
+}
+
+atoll_err inspect_diff(const char *a, const char *b, const inspect_options *o, int *differences) {
+  static const char *const steps[] = {"loss", "gradient_norm", "learning_rate", "tokens", "skipped", NULL},
+                           *const validations[] = {"validation_loss", NULL};
+  run_table x, y;
+  char fa[1200], fb[1200];
+  *differences = 0;
+  ATOLL_TRY(table_load(a, 1, &x));
+  atoll_err err = table_load(b, 1, &y);
+  if (err == ATOLL_OK) {
+    err = diff_tables(&x.steps, &y.steps, "step", steps, o->tolerance, differences);
+    if (err == ATOLL_OK)
+      err = diff_tables(&x.validations, &y.validations, "validation_step", validations, o->tolerance, differences);
+    table_free(&y);
+  }
+  table_free(&x);
+  if (err == ATOLL_OK && run_file(a, fa, sizeof fa) == ATOLL_OK && run_file(b, fb, sizeof fb) == ATOLL_OK)
+    err = diff_text(fa, fb, "/provenance/options", differences);
+  atoll_err_clear();
+  return err;
+}

@@ -1,0 +1,78 @@
+/* What train executes of a plan, and what it takes besides the stage. Planning asks both before a plan is chosen;
+ * running asks again. */
+#include "train_impl.h"
+
+#include <string.h>
+
+static atoll_err refuse(const char *axis, int pipeline, int stage, const char *found) {
+  return atoll_fail(ATOLL_UNSUPPORTED,
+                    "plan: pipeline %d stage %d uses %s (%s), which this program does not execute; it executes "
+                    "pipeline and data parallelism",
+                    pipeline, stage, axis, found);
+}
+
+static atoll_err accept_replica(const atoll_plan_replica *r, int p, int s) {
+  char found[32];
+  const struct {
+    const char *axis;
+    int degree;
+  } axes[] = {
+      {"tensor parallelism", r->tensor}, {"context parallelism", r->context}, {"expert parallelism", r->expert}};
+  for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+    if (axes[i].degree > 1) {
+      snprintf(found, sizeof found, "degree %d", axes[i].degree);
+      return refuse(axes[i].axis, p, s, found);
+    }
+  if (r->sequence_parallel)
+    return refuse("sequence parallelism", p, s, "on");
+  if (r->zero) {
+    snprintf(found, sizeof found, "stage %d", r->zero);
+    return refuse("ZeRO", p, s, found);
+  }
+  if (r->ranks != 1) {
+    snprintf(found, sizeof found, "%d ranks", r->ranks);
+    return refuse("several ranks per replica", p, s, found);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err accept_range(const atoll_plan_range *r, int p, int s) {
+  const struct {
+    const char *axis;
+    double share;
+  } offload[] = {{"offload of weights", r->offload_weights},
+                 {"offload of gradients", r->offload_gradients},
+                 {"offload of optimizer state", r->offload_optimizer},
+                 {"offload of activations", r->offload_activations}};
+  char found[32];
+  for (size_t i = 0; i < sizeof offload / sizeof *offload; i++)
+    if (offload[i].share > 0) {
+      snprintf(found, sizeof found, "share %g", offload[i].share);
+      return refuse(offload[i].axis, p, s, found);
+    }
+  if (strcmp(r->mlp, "plain") != 0)
+    return refuse("MLP algorithm", p, s, r->mlp);
+  return ATOLL_OK;
+}
+
+atoll_err atoll_train_accepts(const atoll_plan *plan) {
+  if (strcmp(plan->schedule, "1f1b") != 0)
+    return atoll_fail(ATOLL_UNSUPPORTED, "plan: schedule %s, this program executes 1f1b", plan->schedule);
+  for (int p = 0; p < plan->pipelines; p++)
+    for (int s = 0; s < plan->pipeline[p].stages; s++) {
+      const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+      if (stage->chunks != 1)
+        return refuse("interleaved layer chunks", p, s, "more than one chunk");
+      for (int r = 0; r < stage->ranges; r++)
+        ATOLL_TRY(accept_range(&stage->range[r], p, s));
+      for (int r = 0; r < stage->replicas; r++)
+        ATOLL_TRY(accept_replica(&stage->replica[r], p, s));
+    }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage,
+                                  int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  bytes[ATOLL_MEM_COMM] += (int64_t)sizeof(float) * team_work_elements(plan, pipeline, stage);
+  return flow_bytes(plan, atoll_model_config(model)->width, pipeline, stage, replica, bytes);
+}

@@ -1,0 +1,186 @@
+/* Layer times of this model on each rank's device, measured with the code that will train, at the micro-batch sizes a
+ * plan may use.
+ *
+ * Layers of one kind cost the same, so three one-layer stages are enough (field practice: profile distinct layers
+ * once). Every rank measures at the same time, as in training, when neighbours share caches, memory and cores. The
+ * results of all ranks of a device class are pooled; the profile keeps their median. */
+#include "train_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/clock.h"
+#include "atoll/log.h"
+
+enum { REPEATS = 5, SIZES = 3 };
+
+typedef struct probe {
+  const atoll_model *model;
+  const atoll_exec *exec;
+  const char *class_name;
+  atoll_profile *profile;
+  int64_t S;
+} probe;
+
+static int compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+  qsort(v, (size_t)n, sizeof *v, compare_doubles);
+  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+/* One layer at one size: forward and backward times and the time of one optimizer update of its parameters. */
+static atoll_err time_layer(const probe *p, int layer, atoll_policy policy, int64_t B, double budget) {
+  int64_t BS = B * p->S, H = atoll_model_config(p->model)->width;
+  atoll_layer_kind kind = atoll_model_layer_kind(p->model, layer);
+  atoll_stage_params sp = {
+      .first = layer, .last = layer + 1, .policy = &policy, .B = B, .S = p->S, .slots = 1, .partials = 1, .train = 1};
+  const atoll_exec *e = p->exec;
+  atoll_stage *stage = NULL;
+  float *x = NULL, *y = NULL, *loss = NULL;
+  int32_t *ids = NULL;
+  double forward[REPEATS], backward[REPEATS], update[REPEATS], began = atoll_clock_now();
+  int n = 0;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, atoll_stage_create(p->model, &sp, e, &stage));
+  ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage, 1));
+  ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)(BS * H) * sizeof *x, (void **)&x));
+  ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)(BS * H) * sizeof *y, (void **)&y));
+  ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)BS * sizeof *loss, (void **)&loss));
+  ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)BS * sizeof *ids, (void **)&ids));
+  atoll_rng_key key = {.seed = 1, .layer = (uint32_t)layer, .site = ATOLL_RNG_TEST};
+  atoll_rng_fill_normal(&key, 0, (size_t)(BS * H), 1, x); /* zeros may be cheaper than numbers */
+  int embed = kind == ATOLL_LAYER_EMBED, head = kind == ATOLL_LAYER_HEAD;
+  atoll_call c = {.B = B, .S = p->S, .seed = 1, .loss_scale = 1.0f / (float)BS, .train = 1};
+  for (int i = -1; i < REPEATS; i++) { /* the first warms up */
+    double t0 = atoll_clock_now();
+    ATOLL_TRY_GOTO(err, done,
+                   atoll_stage_forward(stage, 0, &c, embed ? NULL : x, embed ? ids : NULL, head ? ids : NULL,
+                                       head ? NULL : y, head ? loss : NULL));
+    ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+    double t1 = atoll_clock_now();
+    ATOLL_TRY_GOTO(err, done, atoll_stage_backward(stage, 0, 0, &c, head ? NULL : x, embed ? NULL : y, NULL));
+    ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+    double t2 = atoll_clock_now();
+    atoll_adamw adam = {
+        .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.05f};
+    ATOLL_TRY_GOTO(err, done, atoll_stage_adamw(stage, 0, &adam));
+    ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+    double t3 = atoll_clock_now();
+    if (i >= 0) {
+      forward[n] = t1 - t0;
+      backward[n] = t2 - t1;
+      update[n++] = t3 - t2;
+    }
+    if (n > 0 && t3 - began > budget)
+      break;
+  }
+  /* A stage runs both backward calls as one, so their times come as one figure, booked on the input gradient. */
+  atoll_cost cost = {.forward = median(forward, n),
+                     .backward_input = median(backward, n),
+                     .update = median(update, n),
+                     .source = ATOLL_COST_MEASURED};
+  err = atoll_profile_add(p->profile, p->class_name, atoll_model_digest(p->model), atoll_layer_kind_name(kind),
+                          atoll_policy_name(policy), p->S, B, &cost);
+done:
+  atoll_stage_destroy(&stage);
+  atoll_mem_free(e->mem, &x);
+  atoll_mem_free(e->mem, &y);
+  atoll_mem_free(e->mem, &loss);
+  atoll_mem_free(e->mem, &ids);
+  return err;
+}
+
+/* Micro-batch sizes worth measuring: the one that was asked for, else up to three powers of two that divide the batch.
+ */
+static int sizes_to_measure(const atoll_job *job, int64_t *size) {
+  if (job->plan.micro_batch > 0) {
+    size[0] = job->plan.micro_batch;
+    return 1;
+  }
+  int n = 0;
+  for (int64_t b = 1; b <= job->train.global_batch && n < SIZES; b *= 2)
+    if (job->train.global_batch % b == 0)
+      size[n++] = b;
+  return n;
+}
+
+static atoll_err measure(const probe *p, const atoll_job *job) {
+  int layers = atoll_model_layers(p->model);
+  const int distinct[] = {0, 1, layers - 1};
+  int64_t size[SIZES];
+  int sizes = sizes_to_measure(job, size);
+  double budget = job->topo.probe_seconds / (double)(sizes * 3 * ATOLL_POLICIES);
+  int chosen = -1;
+  if (strcmp(job->plan.policy, "auto") != 0) {
+    atoll_policy named;
+    if (atoll_policy_parse(job->plan.policy, &named) == 0)
+      chosen = (int)named;
+  }
+  for (int k = 0; k < sizes; k++)
+    for (int d = 0; d < 3; d++) {
+      if (d == 1 && layers < 3)
+        continue;
+      for (int policy = 0; policy < ATOLL_POLICIES; policy++)
+        if (chosen < 0 || policy == chosen)
+          ATOLL_TRY(time_layer(p, distinct[d], (atoll_policy)policy, size[k], budget));
+    }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const atoll_model *model, atoll_device *device,
+                                const atoll_islands *islands, const atoll_topo *topo, atoll_profile *profile) {
+  MPI_Comm mpi = atoll_comm_mpi(comm);
+  int mine = atoll_topo_device_of(topo, atoll_comm_rank(comm));
+  int island = mine >= 0 ? islands->island_of[mine] : -1;
+  atoll_mem *mem = NULL;
+  atoll_profile *local = NULL;
+  atoll_queue *queue = NULL;
+  char *text = NULL;
+  void *all = NULL;
+  int64_t *offset = NULL;
+  size_t bytes = 0;
+  atoll_err err = ATOLL_OK;
+  ATOLL_TRY_GOTO(err, agree, atoll_profile_create(&local));
+  if (island >= 0) {
+    /* Probes may not endanger the job: they stay within the memory a plan may use, and a size that does not fit is left
+     * to the model. */
+    int64_t budget = (int64_t)((double)topo->device[mine].memory * job->plan.memory_share);
+    ATOLL_TRY_GOTO(err, agree, atoll_mem_create(budget > 0 ? budget : 0, 0, &mem));
+    ATOLL_TRY_GOTO(err, agree, atoll_queue_create(device, "compute", &queue));
+    const atoll_kernels *kernels;
+    char name[ATOLL_OPT_STRING_MAX + 8];
+    snprintf(name, sizeof name, strcmp(job->train.kernels, "auto") ? "%s" : "auto:%s",
+             strcmp(job->train.kernels, "auto") ? job->train.kernels : atoll_device_kind(device));
+    ATOLL_TRY_GOTO(err, agree, atoll_kernels_get(name, &kernels));
+    atoll_exec exec = {
+        .device = device, .compute = queue, .copy = queue, .comm = queue, .mem = mem, .kernels = kernels};
+    char class_name[128];
+    atoll_island_class(islands, island, class_name, sizeof class_name);
+    probe p = {.model = model, .exec = &exec, .class_name = class_name, .profile = local, .S = job->train.seq};
+    err = measure(&p, job);
+    if (err == ATOLL_NOMEM) {
+      atoll_warn("calibration stopped early, the rest is modelled: %s", atoll_err_message());
+      err = ATOLL_OK;
+    }
+    if (err == ATOLL_OK)
+      err = atoll_profile_pack(local, &text, &bytes);
+  }
+agree:
+  err = atoll_agree(mpi, err);
+  if (err == ATOLL_OK)
+    err = atoll_gather_bytes(mpi, text, (int64_t)bytes, &all, &offset);
+  for (int r = 0; err == ATOLL_OK && r < atoll_comm_size(comm); r++)
+    if (offset[r + 1] > offset[r])
+      err = atoll_profile_unpack(profile, (const char *)all + offset[r], (size_t)(offset[r + 1] - offset[r]));
+  free(text);
+  free(all);
+  free(offset);
+  atoll_queue_destroy(&queue);
+  atoll_profile_destroy(&local);
+  atoll_mem_destroy(&mem, NULL);
+  return err;
+}

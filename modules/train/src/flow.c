@@ -1,0 +1,388 @@
+/* One replica's share of a step: forward and backward of its micro-batches in one-forward-one-backward order, and the
+ * messages to its neighbours.
+ *
+ * Buffers. A micro-batch in flight keeps its stage input until its backward: `slots` + 1 input buffers, so that the
+ * next one can arrive early. Outputs and their gradients leave from rings of two: one travels while the next is
+ * computed. Every reuse waits for an event, on the queue that would overwrite; on the CPU device those waits cost
+ * nothing when the event has fired.
+ *
+ * No deadlock: sends do not wait for receivers on the calling thread; every replica works through its micro-batches in
+ * ascending order, and stage i holds at least as many in flight as stage i + 1, so each wait is for a message of a
+ * smaller or equal micro-batch. */
+#include "train_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/clock.h"
+#include "atoll/fault.h"
+
+enum { RING = 2 };
+
+struct flow {
+  flow_params p;
+  const atoll_plan_replica *replica;
+  int stages, first_stage, last_stage, slots, inputs;
+  int64_t B, S, H, first, count; /* micro-batch shape; own micro-batches */
+  int64_t elements;              /* B S H */
+  atoll_queue *receive;          /* messages in; exec.comm carries messages out */
+  float *x;                      /* [inputs, B, S, H] */
+  float *y, *dy, *dx;            /* [RING, B, S, H] */
+  float *loss;                   /* [slots, B, S] */
+  int32_t *tokens, *targets;     /* [slots, B, S] */
+  double *loss_sum;              /* [G] of this step, host */
+  atoll_event **events;
+  atoll_event **x_got, **x_free, **slot_done, *dy_got[RING], *dy_free[RING], *y_ready[RING], *y_sent[RING],
+      *dx_ready[RING], *dx_sent[RING];
+  int events_count;
+  int64_t x_posted, dy_posted; /* own micro-batches whose receive was posted in this pass */
+  atoll_action *schedule;
+};
+
+static int at_most(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
+
+/* Sizes of what flow_create allocates, in elements; shared with flow_bytes so that plan and run agree to the byte. */
+typedef struct flow_sizes {
+  int slots, inputs;
+  int64_t x, ring, loss, ids, sums;
+} flow_sizes;
+
+static flow_sizes sizes_of(const atoll_plan *plan, int pipeline, int stage, int replica, int64_t H) {
+  const atoll_plan_pipeline *pp = &plan->pipeline[pipeline];
+  const atoll_plan_replica *r = &pp->stage[stage].replica[replica];
+  int first = stage == 0, last = stage == pp->stages - 1;
+  int64_t BS = r->micro_batch * plan->seq;
+  flow_sizes z = {.slots = at_most(pp->stage[stage].in_flight, r->micro_batches > 0 ? r->micro_batches : 1)};
+  z.inputs = first ? 0 : z.slots + 1;
+  z.x = z.inputs * BS * H;
+  z.ring = RING * BS * H * ((first ? 0 : 1) + (last ? 0 : 2));
+  z.ids = first || last ? 2 * z.slots * BS : 0;
+  z.loss = last ? z.slots * BS : 0;
+  z.sums = last ? plan->micro_batches : 0;
+  return z;
+}
+
+atoll_err flow_bytes(const atoll_plan *plan, int64_t width, int pipeline, int stage, int replica,
+                     int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  flow_sizes z = sizes_of(plan, pipeline, stage, replica, width);
+  bytes[ATOLL_MEM_ACTIVATION] += (int64_t)sizeof(float) * (z.x + z.loss);
+  bytes[ATOLL_MEM_COMM] += (int64_t)sizeof(float) * z.ring;
+  bytes[ATOLL_MEM_DATA] += (int64_t)sizeof(int32_t) * z.ids + (int64_t)sizeof(double) * z.sums;
+  return ATOLL_OK;
+}
+
+/* Global sample of the first sample of micro-batch g: micro-batches are laid out over the pipelines' first stages. */
+static int64_t sample_of(const atoll_plan *plan, int64_t g) {
+  int64_t sample = 0;
+  for (int p = 0; p < plan->pipelines; p++)
+    for (int r = 0; r < plan->pipeline[p].stage[0].replicas; r++) {
+      const atoll_plan_replica *x = &plan->pipeline[p].stage[0].replica[r];
+      int64_t before = g - x->first_micro_batch;
+      if (before <= 0)
+        continue;
+      sample += (before < x->micro_batches ? before : x->micro_batches) * x->micro_batch;
+    }
+  return sample;
+}
+
+static atoll_err new_event(flow *x, atoll_event **slot) {
+  ATOLL_TRY(atoll_event_create(slot));
+  x->events[x->events_count++] = *slot;
+  return ATOLL_OK;
+}
+
+static atoll_err take(flow *x, atoll_mem_category c, int64_t count, size_t size, void *slot) {
+  if (count == 0)
+    return ATOLL_OK;
+  return atoll_mem_alloc(x->p.exec.mem, c, (size_t)count * size, slot);
+}
+
+static atoll_err make_events(flow *x) {
+  int n = 2 * x->inputs + x->slots + 6 * RING;
+  x->events = calloc((size_t)n, sizeof *x->events);
+  x->x_got = calloc((size_t)x->inputs * 2 + (size_t)x->slots, sizeof *x->x_got);
+  if (!x->events || !x->x_got)
+    return atoll_fail(ATOLL_NOMEM, "events of %d slots", x->slots);
+  x->x_free = x->x_got + x->inputs;
+  x->slot_done = x->x_free + x->inputs;
+  for (int i = 0; i < x->inputs; i++) {
+    ATOLL_TRY(new_event(x, &x->x_got[i]));
+    ATOLL_TRY(new_event(x, &x->x_free[i]));
+  }
+  for (int i = 0; i < x->slots; i++)
+    ATOLL_TRY(new_event(x, &x->slot_done[i]));
+  for (int i = 0; i < RING; i++) {
+    ATOLL_TRY(new_event(x, &x->dy_got[i]));
+    ATOLL_TRY(new_event(x, &x->dy_free[i]));
+    ATOLL_TRY(new_event(x, &x->y_ready[i]));
+    ATOLL_TRY(new_event(x, &x->y_sent[i]));
+    ATOLL_TRY(new_event(x, &x->dx_ready[i]));
+    ATOLL_TRY(new_event(x, &x->dx_sent[i]));
+  }
+  return ATOLL_OK;
+}
+
+atoll_err flow_create(const flow_params *p, flow **out) {
+  const atoll_plan_pipeline *pp = &p->plan->pipeline[p->place.pipeline];
+  flow *x = calloc(1, sizeof *x);
+  if (!x)
+    return atoll_fail(ATOLL_NOMEM, "pipeline state");
+  x->p = *p;
+  x->replica = &pp->stage[p->place.stage].replica[p->place.replica];
+  x->stages = pp->stages;
+  x->first_stage = p->place.stage == 0;
+  x->last_stage = p->place.stage == pp->stages - 1;
+  x->B = x->replica->micro_batch;
+  x->S = p->plan->seq;
+  x->H = atoll_model_config(p->model)->width;
+  x->first = x->replica->first_micro_batch;
+  x->count = x->replica->micro_batches;
+  x->elements = x->B * x->S * x->H;
+  flow_sizes z = sizes_of(p->plan, p->place.pipeline, p->place.stage, p->place.replica, x->H);
+  x->slots = z.slots;
+  x->inputs = z.inputs;
+  atoll_err err = ATOLL_OK;
+  int64_t ring = RING * x->elements;
+  x->schedule = calloc((size_t)x->count * 2 + 1, sizeof *x->schedule);
+  if (!x->schedule)
+    ATOLL_TRY_GOTO(err, fail, atoll_fail(ATOLL_NOMEM, "schedule of %lld micro-batches", (long long)x->count));
+  atoll_schedule_1f1b(x->slots, x->first, x->count, x->schedule);
+  ATOLL_TRY_GOTO(err, fail, make_events(x));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_ACTIVATION, z.x, sizeof(float), &x->x));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_ACTIVATION, z.loss, sizeof(float), &x->loss));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, sizeof(float), &x->y));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, sizeof(float), &x->dy));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->first_stage ? 0 : ring, sizeof(float), &x->dx));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids / 2, sizeof(int32_t), &x->tokens));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids / 2, sizeof(int32_t), &x->targets));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.sums, sizeof(double), &x->loss_sum));
+  ATOLL_TRY_GOTO(err, fail, atoll_queue_create(p->exec.device, "comm", &x->receive));
+  *out = x;
+  return ATOLL_OK;
+fail:
+  flow_destroy(&x);
+  return err;
+}
+
+void flow_destroy(flow **address) {
+  flow *x = *address;
+  if (!x)
+    return;
+  atoll_mem *mem = x->p.exec.mem;
+  atoll_queue_destroy(&x->receive);
+  for (int i = 0; i < x->events_count; i++)
+    atoll_event_destroy(&x->events[i]);
+  void *owned[] = {&x->x, &x->y, &x->dy, &x->dx, &x->loss, &x->tokens, &x->targets, &x->loss_sum};
+  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+    atoll_mem_free(mem, owned[i]);
+  free(x->events);
+  free(x->x_got);
+  free(x->schedule);
+  free(x);
+  *address = NULL;
+}
+
+static int peer(const flow *x, int stage, int64_t g) {
+  const atoll_plan *plan = x->p.plan;
+  int r = atoll_plan_owner(plan, x->p.place.pipeline, stage, g);
+  return plan->pipeline[x->p.place.pipeline].stage[stage].replica[r].rank[0];
+}
+
+/* Tags tell directions apart; messages of one pair and tag match in order, and both sides go through micro-batches in
+ * ascending order. */
+enum { TAG_FORWARD = 2, TAG_BACKWARD = 3 };
+
+/* Post receives of stage inputs up to own micro-batch `upto` (index within the replica). */
+static atoll_err post_inputs(flow *x, int64_t upto) {
+  if (x->first_stage)
+    return ATOLL_OK;
+  for (; x->x_posted < x->count && x->x_posted <= upto; x->x_posted++) {
+    int k = (int)(x->x_posted % x->inputs);
+    int64_t g = x->first + x->x_posted;
+    ATOLL_TRY(atoll_queue_wait(x->receive, x->x_free[k]));
+    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->x + k * x->elements, x->elements, ATOLL_F32,
+                              peer(x, x->p.place.stage - 1, g), TAG_FORWARD, x->x_got[k]));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err post_gradients(flow *x, int64_t upto) {
+  if (x->last_stage)
+    return ATOLL_OK;
+  for (; x->dy_posted < x->count && x->dy_posted <= upto; x->dy_posted++) {
+    int k = (int)(x->dy_posted % RING);
+    int64_t g = x->first + x->dy_posted;
+    ATOLL_TRY(atoll_queue_wait(x->receive, x->dy_free[k]));
+    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->dy + k * x->elements, x->elements, ATOLL_F32,
+                              peer(x, x->p.place.stage + 1, g), TAG_BACKWARD, x->dy_got[k]));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err send_output(flow *x, int64_t i) {
+  const atoll_exec *e = &x->p.exec;
+  int k = (int)(i % RING);
+  ATOLL_TRY(atoll_queue_record(e->compute, x->y_ready[k]));
+  ATOLL_TRY(atoll_queue_wait(e->comm, x->y_ready[k]));
+  return atoll_comm_send(x->p.world, e->comm, x->y + k * x->elements, x->elements, ATOLL_F32,
+                         peer(x, x->p.place.stage + 1, x->first + i), TAG_FORWARD, x->y_sent[k]);
+}
+
+/* Forward of own micro-batch i into its slot, from what the receive or the data gave. */
+static atoll_err run_forward(flow *x, const atoll_call *c, int64_t i, double *loss_sum, flow_times *t) {
+  const atoll_exec *e = &x->p.exec;
+  int slot = (int)(i % x->slots), k = (int)(i % RING);
+  int64_t BS = x->B * x->S;
+  double t0 = atoll_clock_now();
+  float *in = NULL, *out = NULL, *loss = x->last_stage ? x->loss + slot * BS : NULL;
+  if (!x->first_stage) {
+    int n = (int)(i % x->inputs);
+    in = x->x + n * x->elements;
+    ATOLL_TRY(atoll_queue_wait(e->compute, x->x_got[n]));
+  }
+  if (!x->last_stage) {
+    out = x->y + k * x->elements;
+    ATOLL_TRY(atoll_queue_wait(e->compute, x->y_sent[k]));
+  }
+  double t1 = atoll_clock_now();
+  ATOLL_TRY(atoll_stage_forward(x->p.stage, slot, c, in, x->first_stage ? x->tokens + slot * BS : NULL,
+                                x->last_stage ? x->targets + slot * BS : NULL, out, loss));
+  if (x->last_stage && !c->train) /* in training the head runs with the backward, which knows the gradient buffer */
+    ATOLL_TRY(e->kernels->sum(e->compute, loss, BS, loss_sum));
+  double t2 = atoll_clock_now();
+  t->wait += t1 - t0;
+  t->forward += t2 - t1;
+  t->forwards++;
+  return x->last_stage ? ATOLL_OK : send_output(x, i);
+}
+
+static atoll_err step_forward(flow *x, int64_t step, int64_t i, flow_times *t) {
+  const flow_params *p = &x->p;
+  int64_t g = x->first + i, BS = x->B * x->S, sample = sample_of(p->plan, g);
+  int slot = (int)(i % x->slots);
+  atoll_fault_point("train.forward");
+  double t0 = atoll_clock_now();
+  if (x->first_stage || x->last_stage) { /* the slot's tokens are read by its backward */
+    ATOLL_TRY(atoll_event_sync(x->slot_done[slot]));
+    ATOLL_TRY(atoll_data_batch(p->train, p->seed, step, p->plan->global_batch, sample, x->B, x->tokens + slot * BS,
+                               x->targets + slot * BS));
+  }
+  t->data += atoll_clock_now() - t0;
+  atoll_call c = {.B = x->B,
+                  .S = x->S,
+                  .seed = p->seed,
+                  .step = (uint64_t)step,
+                  .first_sample = (uint64_t)sample,
+                  .loss_scale = (float)(1.0 / ((double)p->plan->global_batch * (double)x->S)),
+                  .train = 1};
+  ATOLL_TRY(post_inputs(x, i));
+  return run_forward(x, &c, i, NULL, t);
+}
+
+static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums, flow_times *t) {
+  const flow_params *p = &x->p;
+  const atoll_exec *e = &p->exec;
+  int64_t g = x->first + i, sample = sample_of(p->plan, g);
+  int slot = (int)(i % x->slots), k = (int)(i % RING), buffer = 0;
+  atoll_fault_point("train.backward");
+  atoll_call c = {.B = x->B,
+                  .S = x->S,
+                  .seed = p->seed,
+                  .step = (uint64_t)step,
+                  .first_sample = (uint64_t)sample,
+                  .loss_scale = (float)(1.0 / ((double)p->plan->global_batch * (double)x->S)),
+                  .train = 1};
+  double t0 = atoll_clock_now();
+  float *dy = NULL, *dx = NULL;
+  if (!x->last_stage) {
+    ATOLL_TRY(post_gradients(x, i));
+    dy = x->dy + k * x->elements;
+    ATOLL_TRY(atoll_queue_wait(e->compute, x->dy_got[k]));
+  }
+  if (!x->first_stage) {
+    dx = x->dx + k * x->elements;
+    ATOLL_TRY(atoll_queue_wait(e->compute, x->dx_sent[k]));
+  }
+  double t1 = atoll_clock_now();
+  ATOLL_TRY(partials_target(sums, p->stage, g, &buffer));
+  ATOLL_TRY(atoll_stage_backward(p->stage, slot, buffer, &c, dy, dx, x->dx_ready[k]));
+  if (x->last_stage)
+    ATOLL_TRY(e->kernels->sum(e->compute, x->loss + slot * x->B * x->S, x->B * x->S, &x->loss_sum[g]));
+  ATOLL_TRY(atoll_queue_record(e->compute, x->slot_done[slot]));
+  if (!x->first_stage)
+    ATOLL_TRY(atoll_queue_record(e->compute, x->x_free[i % x->inputs]));
+  if (!x->last_stage)
+    ATOLL_TRY(atoll_queue_record(e->compute, x->dy_free[k]));
+  if (!x->first_stage) {
+    ATOLL_TRY(atoll_queue_wait(e->comm, x->dx_ready[k]));
+    ATOLL_TRY(atoll_comm_send(p->world, e->comm, dx, x->elements, ATOLL_F32, peer(x, p->place.stage - 1, g),
+                              TAG_BACKWARD, x->dx_sent[k]));
+  }
+  ATOLL_TRY(partials_close(sums, p->stage, e, g));
+  t->wait += t1 - t0;
+  t->backward += atoll_clock_now() - t1;
+  t->backwards++;
+  return ATOLL_OK;
+}
+
+atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_times *times) {
+  memset(times, 0, sizeof *times);
+  x->x_posted = x->dy_posted = 0;
+  ATOLL_TRY(post_inputs(x, 0));
+  int64_t done = 0; /* backwards enqueued so far */
+  for (int64_t a = 0; a < 2 * x->count; a++) {
+    int64_t i = x->schedule[a].micro_batch - x->first;
+    if (x->schedule[a].backward) {
+      ATOLL_TRY(step_backward(x, step, i, sums, times));
+      ATOLL_TRY(post_gradients(x, i + 1));
+      done++;
+    } else {
+      ATOLL_TRY(step_forward(x, step, i, times));
+      ATOLL_TRY(post_gradients(x, 0));
+    }
+    /* An input may arrive while its predecessors are in flight: one buffer more than slots. */
+    ATOLL_TRY(post_inputs(x, done + x->inputs - 1));
+  }
+  ATOLL_TRY(atoll_queue_sync(x->p.exec.compute));
+  ATOLL_TRY(atoll_queue_sync(x->p.exec.comm));
+  for (int64_t g = x->first; x->last_stage && g < x->first + x->count; g++)
+    losses[g] = x->loss_sum[g];
+  atoll_data_prefetch(x->p.train, x->p.seed, step + 1, x->p.plan->global_batch, sample_of(x->p.plan, x->first),
+                      x->B * x->count);
+  return ATOLL_OK;
+}
+
+atoll_err flow_validate(flow *x, int64_t rounds, int64_t windows, double *losses, double *tokens) {
+  const flow_params *p = &x->p;
+  int64_t BS = x->B * x->S;
+  flow_times unused = {0};
+  for (int64_t round = 0; round < rounds; round++) {
+    x->x_posted = 0;
+    for (int64_t i = 0; i < x->count; i++) {
+      int64_t g = x->first + i, w0 = round * p->plan->global_batch + sample_of(p->plan, g);
+      int slot = (int)(i % x->slots);
+      double *sum = &losses[round * p->plan->micro_batches + g];
+      if (x->first_stage || x->last_stage) {
+        int32_t *targets = x->targets + slot * BS;
+        ATOLL_TRY(atoll_queue_sync(p->exec.compute));
+        ATOLL_TRY(atoll_data_windows_at(p->validation, w0, x->B, x->tokens + slot * BS, targets));
+        for (int64_t b = 0; b < x->B; b++)
+          for (int64_t s = 0; s < x->S; s++) {
+            if (w0 + b >= windows)
+              targets[b * x->S + s] = -1;
+            if (x->last_stage && targets[b * x->S + s] >= 0)
+              tokens[round * p->plan->micro_batches + g] += 1;
+          }
+      }
+      atoll_call c = {.B = x->B, .S = x->S, .seed = p->seed, .loss_scale = 1, .train = 0};
+      ATOLL_TRY(post_inputs(x, i));
+      ATOLL_TRY(run_forward(x, &c, i, sum, &unused));
+      if (!x->first_stage)
+        ATOLL_TRY(atoll_queue_record(p->exec.compute, x->x_free[i % x->inputs]));
+      ATOLL_TRY(post_inputs(x, i + x->inputs - 1));
+    }
+    ATOLL_TRY(atoll_queue_sync(p->exec.compute));
+    ATOLL_TRY(atoll_queue_sync(p->exec.comm));
+  }
+  return ATOLL_OK;
+}

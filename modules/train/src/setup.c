@@ -1,0 +1,461 @@
+/* The walk of the main job up to the first step: run directory, topology, device, islands, model, data, plan, stage,
+ * weights.
+ *
+ * Each phase is named to the watch, so that a rank that never arrives is reported with the phase it is missing from;
+ * each ends in an agreement, so that one rank's failure is everyone's. */
+#include "session.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/clock.h"
+#include "atoll/fault.h"
+#include "atoll/file.h"
+#include "atoll/log.h"
+
+/* Name a phase, pass its fault point. */
+static void phase(session *s, const char *name) {
+  atoll_watch_end(s->watch);
+  atoll_watch_begin(s->watch, name, 0);
+  atoll_fault_point(name);
+  atoll_debug("phase %s", name);
+}
+
+/* ---- run directory ------------------------------------------------------------------------------------------------
+ */
+
+static atoll_err open_run_dir(session *s) {
+  const char *dir = s->job->run.dir;
+  atoll_err err = ATOLL_OK;
+  if (s->rank == 0) {
+    err = atoll_rundir_open(dir, &s->dir);
+    if (err == ATOLL_OK)
+      s->attempt = atoll_rundir_attempt(s->dir);
+  }
+  ATOLL_TRY_ALL(s->mpi, err);
+  int64_t attempt = s->attempt;
+  ATOLL_TRY(atoll_comm_broadcast(s->world, s->out, &attempt, 1, ATOLL_I64, 0, NULL));
+  ATOLL_TRY(atoll_queue_sync(s->out));
+  s->attempt = (int)attempt;
+  snprintf(s->run_dir, sizeof s->run_dir, "%s", dir);
+  snprintf(s->ckpt_dir, sizeof s->ckpt_dir, "%s/ckpt", dir);
+  atoll_watch_on_abort(s->watch, session_on_abort, s);
+  char log_dir[ATOLL_OPT_STRING_MAX + 8];
+  snprintf(log_dir, sizeof log_dir, "%s/log", dir);
+  /* A node that does not share the file system learns it here. */
+  if (!atoll_file_is_dir(log_dir))
+    err = atoll_fail(ATOLL_IO,
+                     "run directory %s made by rank 0 is not visible on rank %d: is it on a shared file system?", dir,
+                     s->rank);
+  else
+    err = atoll_log_open(log_dir, s->rank, s->attempt);
+  ATOLL_TRY_ALL(s->mpi, err);
+  if (s->rank == 0)
+    atoll_say("run %s , attempt %d , %d rank%s", dir, s->attempt, s->size, s->size == 1 ? "" : "s");
+  return ATOLL_OK;
+}
+
+/* ---- devices ------------------------------------------------------------------------------------------------------
+ */
+
+static atoll_err open_device(session *s) {
+  const atoll_train_params *t = &s->job->train;
+  int bound = 0, threads = 0;
+  atoll_topo_bind(s->topo, s->my_device, &threads, &bound);
+  s->threads = t->threads > 0 ? (int)t->threads : threads;
+  const atoll_topo_device *d = &s->topo->device[s->my_device];
+  const char *kind = t->device;
+  if (!strcmp(kind, "auto"))
+    kind = d->kind == ATOLL_TOPO_GPU ? "cuda" : "cpu";
+  atoll_device_params p;
+  atoll_device_params_init(&p);
+  p.threads = s->threads;
+  p.seed = (uint64_t)t->seed;
+  p.pci = d->pci[0] ? d->pci : NULL;
+  ATOLL_TRY(atoll_device_open(kind, &p, &s->device));
+  char name[ATOLL_OPT_STRING_MAX + 8];
+  if (!strcmp(t->kernels, "auto"))
+    snprintf(name, sizeof name, "auto:%s", atoll_device_kind(s->device));
+  else
+    snprintf(name, sizeof name, "%s", t->kernels);
+  ATOLL_TRY(atoll_kernels_get(name, &s->kernels));
+  ATOLL_TRY(atoll_queue_create(s->device, "compute", &s->compute));
+  ATOLL_TRY(atoll_queue_create(s->device, "comm", &s->messages));
+  atoll_debug("device %s, %d threads%s, kernels %s", kind, s->threads, bound ? ", bound" : "",
+              atoll_kernels_describe(s->kernels));
+  return ATOLL_OK;
+}
+
+static atoll_err find_devices(session *s) {
+  phase(s, "topology");
+  ATOLL_TRY(atoll_topo_discover(s->world, &s->job->topo, &s->topo));
+  s->my_device = atoll_topo_device_of(s->topo, s->rank);
+  atoll_err err = s->my_device >= 0
+                      ? ATOLL_OK
+                      : atoll_fail(ATOLL_MISMATCH, "rank %d has no device in the topology (%d devices, %d ranks)",
+                                   s->rank, s->topo->devices, s->size);
+  ATOLL_TRY_ALL(s->mpi, err);
+  ATOLL_TRY_ALL(s->mpi, open_device(s));
+  if (s->job->topo.probe) {
+    phase(s, "probe");
+    ATOLL_TRY(atoll_topo_probe(s->world, &s->job->topo, s->device, s->topo));
+  }
+  s->ceiling = 0;
+  for (int i = 0; i < s->topo->devices; i++)
+    if (s->topo->device[i].rank >= 0)
+      s->ceiling += s->topo->device[i].gemm_f32.n ? 1e9 * atoll_samples_median(&s->topo->device[i].gemm_f32) : NAN;
+  phase(s, "islands");
+  ATOLL_TRY(atoll_islands_agree(s->world, s->topo, &s->job->island, &s->islands));
+  atoll_digest_text(atoll_islands_identity(s->islands), s->identity);
+  if (s->rank == 0 && !s->bare) {
+    atoll_islands_print(s->islands, s->topo, stdout);
+    fflush(stdout);
+  }
+  return ATOLL_OK;
+}
+
+/* ---- model and data -----------------------------------------------------------------------------------------------
+ */
+
+static atoll_err open_inputs(session *s) {
+  const char *slash = strrchr(s->job->file, '/');
+  if (slash)
+    snprintf(s->job_folder, sizeof s->job_folder, "%.*s", (int)(slash - s->job->file), s->job->file);
+  ATOLL_TRY(atoll_model_create(&s->job->model, &s->model));
+  atoll_digest_text(atoll_model_digest(s->model), s->model_digest);
+  ATOLL_TRY(atoll_data_open(&s->job->data, s->job_folder, s->job->train.seq, atoll_model_config(s->model)->vocab,
+                            &s->train, &s->validation));
+  atoll_digest_text(atoll_data_digest(s->train), s->data_digest);
+  int64_t params = atoll_model_params_count(s->model);
+  s->by_param = calloc((size_t)params, sizeof *s->by_param);
+  return s->by_param ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "norms of %lld parameters", (long long)params);
+}
+
+/* ---- plan ---------------------------------------------------------------------------------------------------------
+ */
+
+/* The plan of the checkpoint that is resumed, when it was made for these islands and options do not ask for another. */
+static atoll_err reuse_plan(session *s, const atoll_ckpt_meta *meta) {
+  atoll_plan *old = NULL;
+  const atoll_train_params *t = &s->job->train;
+  if (!meta || !meta->plan || s->job->plan.load[0] || strcmp(meta->identity_digest, s->identity) != 0)
+    return ATOLL_OK;
+  if (atoll_plan_from_text("the checkpoint's plan", meta->plan, strlen(meta->plan), &old) != ATOLL_OK ||
+      atoll_plan_fits(old, s->model, s->islands, s->size) != ATOLL_OK || old->seq != t->seq ||
+      old->global_batch != t->global_batch) {
+    atoll_debug("plan of the checkpoint is not reused: %s", atoll_err_message());
+    atoll_plan_destroy(&old);
+    atoll_err_clear();
+    return ATOLL_OK;
+  }
+  s->plan = old;
+  return ATOLL_OK;
+}
+
+static atoll_err make_plan(session *s) {
+  if (s->job->train.calibrate && !s->job->plan.load[0]) {
+    phase(s, "calibrate");
+    ATOLL_TRY_ALL(s->mpi, atoll_profile_create(&s->profile));
+    ATOLL_TRY(atoll_train_calibrate(s->world, s->job, s->model, s->device, s->islands, s->topo, s->profile));
+  }
+  phase(s, "plan");
+  atoll_plan_problem problem = {.model = s->model,
+                                .topo = s->topo,
+                                .islands = s->islands,
+                                .profile = s->profile,
+                                .seq = s->job->train.seq,
+                                .global_batch = s->job->train.global_batch,
+                                .checkpoint_bytes = ATOLL_CKPT_IMAGE_BYTES,
+                                .extra_bytes = atoll_train_extra_bytes};
+  return atoll_plan_agree(s->world, &problem, &s->job->plan, &s->plan, NULL);
+}
+
+static atoll_err settle_plan(session *s, const atoll_ckpt_meta *meta) {
+  phase(s, "plan");
+  ATOLL_TRY_ALL(s->mpi, reuse_plan(s, meta));
+  int reused = s->plan != NULL;
+  if (!reused)
+    ATOLL_TRY(make_plan(s));
+  ATOLL_TRY_ALL(s->mpi, atoll_plan_check(s->plan, s->model));
+  ATOLL_TRY_ALL(s->mpi, atoll_plan_fits(s->plan, s->model, s->islands, s->size));
+  ATOLL_TRY_ALL(s->mpi, atoll_train_accepts(s->plan));
+  const atoll_train_params *t = &s->job->train;
+  if (s->plan->seq != t->seq || s->plan->global_batch != t->global_batch)
+    ATOLL_TRY_ALL(s->mpi,
+                  atoll_fail(ATOLL_MISMATCH,
+                             "the plan is for train.seq %lld and train.global_batch %lld, the job has %lld and %lld",
+                             (long long)s->plan->seq, (long long)s->plan->global_batch, (long long)t->seq,
+                             (long long)t->global_batch));
+  atoll_digest digest = atoll_plan_digest(s->plan);
+  ATOLL_TRY(atoll_agree_digest(s->mpi, "plan", digest));
+  atoll_digest_text(digest, s->plan_digest);
+  s->place = atoll_plan_find(s->plan, s->rank);
+  if (s->rank == 0 && !s->bare) {
+    char path[ATOLL_OPT_STRING_MAX + 16];
+    char *text = NULL;
+    size_t bytes = 0;
+    atoll_say("plan %s%s", s->plan_digest, reused ? " (of the checkpoint)" : "");
+    atoll_plan_print(s->plan, s->islands, stdout);
+    fflush(stdout);
+    snprintf(path, sizeof path, "%s/plan.yaml", s->run_dir);
+    if (atoll_plan_to_text(s->plan, &text, &bytes) != ATOLL_OK || atoll_file_replace(path, text, bytes) != ATOLL_OK)
+      atoll_warn("plan not saved beside the run: %s", atoll_err_message());
+    free(text);
+  }
+  return ATOLL_OK;
+}
+
+/* ---- stage --------------------------------------------------------------------------------------------------------
+ */
+
+static atoll_err make_stage(session *s) {
+  const atoll_topo_device *d = &s->topo->device[s->my_device];
+  int64_t budget =
+      s->job->plan.memory > 0 ? s->job->plan.memory : (int64_t)((double)d->memory * s->job->plan.memory_share);
+  ATOLL_TRY(atoll_mem_create(budget > 0 ? budget : 0, 0, &s->mem));
+  s->exec = (atoll_exec){.device = s->device,
+                         .compute = s->compute,
+                         .copy = s->compute,
+                         .comm = s->messages,
+                         .mem = s->mem,
+                         .kernels = s->kernels,
+                         .perf = s->perf};
+  s->shared = calloc((size_t)atoll_model_params_count(s->model) + (size_t)s->plan->micro_batches, sizeof *s->shared);
+  if (!s->shared)
+    return atoll_fail(ATOLL_NOMEM, "norms and losses");
+  if (s->place.stage < 0)
+    return ATOLL_OK;
+  atoll_policy *policy = calloc((size_t)atoll_model_layers(s->model), sizeof *policy);
+  if (!policy)
+    return atoll_fail(ATOLL_NOMEM, "layer policies");
+  atoll_stage_params p;
+  atoll_err err = atoll_plan_stage_params(s->plan, s->place, &p, policy);
+  s->partials = p.partials;
+  if (err == ATOLL_OK)
+    err = atoll_stage_create(s->model, &p, &s->exec, &s->stage);
+  free(policy);
+  if (err == ATOLL_OK)
+    err = atoll_stage_init(s->stage, (uint64_t)s->job->train.seed);
+  if (err == ATOLL_OK)
+    err = atoll_queue_sync(s->compute);
+  return err;
+}
+
+static atoll_err make_flow(session *s) {
+  if (s->place.stage < 0)
+    return ATOLL_OK;
+  flow_params p = {.plan = s->plan,
+                   .place = s->place,
+                   .model = s->model,
+                   .stage = s->stage,
+                   .exec = s->exec,
+                   .world = s->world,
+                   .train = s->train,
+                   .validation = s->validation,
+                   .seed = (uint64_t)s->job->train.seed};
+  return flow_create(&p, &s->flow);
+}
+
+/* ---- resume -------------------------------------------------------------------------------------------------------
+ */
+
+static atoll_err find_checkpoint(session *s, char *dir, size_t n, atoll_ckpt_meta *meta) {
+  const char *resume = s->job->ckpt.resume;
+  dir[0] = '\0';
+  if (!strcmp(resume, "none"))
+    return ATOLL_OK;
+  phase(s, "find checkpoint");
+  if (!strcmp(resume, "auto")) {
+    char *report = NULL;
+    atoll_err err = atoll_ckpt_find(s->mpi, s->ckpt_dir, dir, n, &report);
+    if (s->rank == 0 && report && report[0])
+      atoll_warn("%s", report);
+    free(report);
+    if (err == ATOLL_NOINPUT) {
+      dir[0] = '\0';
+      atoll_err_clear();
+      return ATOLL_OK;
+    }
+    ATOLL_TRY(err);
+  } else {
+    snprintf(dir, n, "%s", resume);
+    ATOLL_TRY_ALL(s->mpi, s->rank == 0 ? atoll_ckpt_verify(dir) : ATOLL_OK);
+  }
+  ATOLL_TRY_ALL(s->mpi, atoll_ckpt_read_meta(dir, meta));
+  atoll_err err = ATOLL_OK;
+  if (strcmp(meta->model_digest, s->model_digest) != 0)
+    err = atoll_fail(ATOLL_MISMATCH,
+                     "checkpoint %s is of another model (digest %s, this job's %s): change run.dir or the model", dir,
+                     meta->model_digest, s->model_digest);
+  else if (meta->seed != (uint64_t)s->job->train.seed)
+    err = atoll_fail(ATOLL_MISMATCH, "checkpoint %s was trained with train.seed %llu, this job has %lld", dir,
+                     (unsigned long long)meta->seed, (long long)s->job->train.seed);
+  ATOLL_TRY_ALL(s->mpi, err);
+  if (strcmp(meta->data_digest, s->data_digest) != 0 && s->rank == 0)
+    atoll_warn("checkpoint %s was trained on other data; the run continues on data.train", dir);
+  return ATOLL_OK;
+}
+
+static char *command_line(void) {
+  char *text = NULL;
+  size_t n = 0;
+  if (atoll_file_read("/proc/self/cmdline", &text, &n) != ATOLL_OK) {
+    atoll_err_clear();
+    return strdup("");
+  }
+  for (size_t i = 0; i + 1 < n; i++)
+    if (text[i] == '\0')
+      text[i] = ' ';
+  return text;
+}
+
+static atoll_err open_record(session *s, int64_t resume_step) {
+  if (s->rank != 0 || s->bare)
+    return ATOLL_OK;
+  ATOLL_TRY(atoll_opts_yaml(s->opts, &s->options_yaml));
+  size_t n = 0;
+  FILE *f = open_memstream(&s->origins, &n);
+  if (!f)
+    return atoll_fail(ATOLL_NOMEM, "option origins");
+  atoll_opts_print(s->opts, f);
+  fclose(f);
+  s->command = command_line();
+  record_about about = {.options_yaml = s->options_yaml,
+                        .options_origin = s->origins,
+                        .command = s->command ? s->command : "",
+                        .model_name = atoll_model_family_name(s->model),
+                        .topo = s->topo,
+                        .islands = s->islands,
+                        .plan = s->plan,
+                        .profile = s->profile,
+                        .kernels = atoll_kernels_describe(s->kernels),
+                        .identity = s->identity,
+                        .plan_digest = s->plan_digest,
+                        .model_digest = s->model_digest,
+                        .data_digest = s->data_digest,
+                        .ranks = s->size};
+  return record_open(s->run_dir, s->attempt, resume_step, &about, &s->record);
+}
+
+static atoll_err open_perf(session *s) {
+  static const char *const name[] = {
+#define NAME(id, text) text,
+      SESSION_REGIONS(NAME)
+#undef NAME
+  };
+  atoll_perf_params p;
+  atoll_perf_params_init(&p);
+  p.counters = s->job->run.counters;
+  p.events = s->job->run.events;
+  ATOLL_TRY(atoll_perf_create(&p, &s->perf));
+  for (int i = 0; i < SESSION_REGION_COUNT; i++)
+    s->region[i] = atoll_perf_region(s->perf, name[i]);
+  return s->job->run.trace ? atoll_perf_trace(s->perf, 1, 1 << 20) : ATOLL_OK;
+}
+
+static atoll_err prepare(session *s) {
+  ATOLL_TRY_ALL(s->mpi, open_perf(s));
+  atoll_perf_begin(s->perf, s->region[REGION_SETUP]);
+  if (!s->bare) {
+    phase(s, "run directory");
+    ATOLL_TRY(open_run_dir(s));
+  }
+  phase(s, "inputs");
+  ATOLL_TRY_ALL(s->mpi, open_inputs(s));
+  ATOLL_TRY(find_devices(s));
+  char dir[sizeof s->saved_dir];
+  atoll_ckpt_meta meta = {0};
+  atoll_err err;
+  dir[0] = '\0';
+  if (!s->bare)
+    ATOLL_TRY_GOTO(err, done, find_checkpoint(s, dir, sizeof dir, &meta));
+  ATOLL_TRY_GOTO(err, done, settle_plan(s, dir[0] ? &meta : NULL));
+  phase(s, "stage");
+  ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, make_stage(s)));
+  ATOLL_TRY_GOTO(err, done, team_create(s->world, s->plan, s->model, s->stage, &s->exec, &s->team));
+  s->team_made = 1;
+  ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, make_flow(s)));
+  if (dir[0]) {
+    phase(s, "restore");
+    ATOLL_TRY_GOTO(err, done, session_restore(s, dir));
+    if (s->rank == 0)
+      atoll_say("resumed %s : step %lld", dir, (long long)s->step);
+  }
+  ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, open_record(s, s->step)));
+  atoll_perf_end(s->perf, s->region[REGION_SETUP]);
+done:
+  atoll_ckpt_meta_free(&meta);
+  return err;
+}
+
+atoll_err session_open(MPI_Comm comm, atoll_job *job, const atoll_opts *opts, int bare, session *s) {
+  memset(s, 0, sizeof *s);
+  s->bare = bare;
+  s->job = job;
+  s->opts = opts;
+  s->mpi = comm;
+  s->saved_step = -1;
+  s->finite = 1;
+  s->best_validation = s->validation_loss = s->last_loss = NAN;
+  s->my_device = -1;
+  s->place.stage = -1;
+  MPI_Comm_rank(comm, &s->rank);
+  MPI_Comm_size(comm, &s->size);
+  s->saved_at = atoll_clock_now();
+  atoll_watch_params w;
+  atoll_watch_params_init(&w);
+  w.silence_seconds = job->run.silence;
+  w.phase_seconds = job->run.phase_limit;
+  ATOLL_TRY_ALL(comm, atoll_watch_start(comm, &w, &s->watch));
+  atoll_watch_begin(s->watch, "start", 0);
+  atoll_err err = atoll_comm_create(comm, "world", s->watch, &s->world);
+  /* Small agreements travel on a queue of their own, which needs no particular device. */
+  if (err == ATOLL_OK) {
+    atoll_device_params host;
+    atoll_device_params_init(&host);
+    err = atoll_device_open("cpu", &host, &s->host);
+  }
+  if (err == ATOLL_OK)
+    err = atoll_queue_create(s->host, "comm", &s->out);
+  err = atoll_agree(comm, err);
+  if (err == ATOLL_OK)
+    err = prepare(s);
+  atoll_watch_end(s->watch);
+  return err;
+}
+
+void session_close(session *s) {
+  record_close(&s->record);
+  flow_destroy(&s->flow);
+  if (s->team_made)
+    team_destroy(&s->team, &s->exec);
+  atoll_stage_destroy(&s->stage);
+  atoll_plan_destroy(&s->plan);
+  atoll_profile_destroy(&s->profile);
+  atoll_islands_destroy(&s->islands);
+  atoll_topo_destroy(&s->topo);
+  atoll_data_close(&s->train);
+  atoll_data_close(&s->validation);
+  atoll_model_destroy(&s->model);
+  atoll_queue_destroy(&s->compute);
+  atoll_queue_destroy(&s->messages);
+  atoll_queue_destroy(&s->out);
+  atoll_device_close(&s->device);
+  atoll_device_close(&s->host);
+  if (s->mem)
+    atoll_mem_destroy(&s->mem, NULL);
+  atoll_perf_destroy(&s->perf);
+  free(s->by_param);
+  free(s->shared);
+  free(s->options_yaml);
+  free(s->origins);
+  free(s->command);
+  free(s->forward.v);
+  free(s->backward.v);
+  free(s->update.v);
+  free(s->wait.v);
+  atoll_comm_destroy(&s->world);
+  atoll_rundir_close(&s->dir);
+  atoll_watch_stop(&s->watch);
+}

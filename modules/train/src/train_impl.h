@@ -1,0 +1,114 @@
+/* What the files of train share. One file, one object:
+ *   team      who owns what: groups that sum gradients, partners of tied tensors, who counts which norm
+ *   partials  the gradient summation tree while micro-batches are accumulated
+ *   flow      one replica's forward and backward of a step, and of a validation, with its messages
+ *   record    run.h5 and its attempts
+ *   run       the walk of the job and the loop over steps */
+#ifndef ATOLL_TRAIN_IMPL_H
+#define ATOLL_TRAIN_IMPL_H
+
+#include "atoll/train.h"
+
+#include "atoll/exec.h"
+#include "atoll/rundir.h"
+#include "atoll/stop.h"
+
+/* Elements of one piece of a tree sum or tied exchange: 4 MiB of f32, so that workspace stays small beside a stage. */
+#define TRAIN_PIECE (INT64_C(1) << 20)
+
+/* ---- partials ---------------------------------------------------------------------------------------------------- */
+
+/* Sums of summation-tree nodes held by this rank, left to right. A node is a range of leaves; each lives in one
+ * gradient buffer of the stage. See atoll_comm_tree_sum for the tree. */
+typedef struct partial_node {
+  int64_t first, count; /* leaves */
+  int buffer;           /* gradient buffer of the stage */
+} partial_node;
+
+typedef struct partials {
+  int64_t leaves, micro_batches;
+  int buffers;
+  int depth;
+  partial_node node[64];
+  unsigned char used[64];
+} partials;
+
+atoll_err partials_begin(partials *p, int64_t leaves, int64_t micro_batches, int buffers);
+/* Buffer that micro-batch g adds to; opens a leaf (zeroing its buffer) when g starts one. Micro-batches come in
+ * ascending order. */
+atoll_err partials_target(partials *p, atoll_stage *stage, int64_t g, int *buffer);
+/* After the backward of g: closes the leaf when g ends it, and merges siblings. */
+atoll_err partials_close(partials *p, atoll_stage *stage, const atoll_exec *exec, int64_t g);
+
+/* ---- team -------------------------------------------------------------------------------------------------------- */
+
+typedef struct team_range {
+  int64_t offset, count; /* elements of the flat gradient */
+} team_range;
+
+typedef struct team_segment { /* layers whose set of owners is the same */
+  int first, last;
+  atoll_comm *comm; /* its owners; NULL when this rank is not one, or the only one */
+  team_range range[2];
+  int ranges;
+} team_segment;
+
+typedef struct team {
+  int rank, size;
+  int segments;
+  team_segment *segment;
+  unsigned char *counts_norm; /* per model parameter: this rank contributes its sum of squares */
+  int *share_part,
+      *share_parts; /* per model parameter: this rank's share in writing a checkpoint; parts 0 = not an owner */
+  /* Tied tensor whose other use lives elsewhere. */
+  int tied_from;             /* rank that sends the other use's sum here, or -1 */
+  int tied_to[64], tied_tos; /* ranks that take a sum from this one */
+  int tied_use[64];          /* what they want: 1 the second use (head), 0 the first (embedding) */
+  float *work;               /* tree-sum workspace */
+  int64_t work_elements;
+} team;
+
+/* Collective on world. */
+atoll_err team_create(atoll_comm *world, const atoll_plan *plan, const atoll_model *model, atoll_stage *stage,
+                      const atoll_exec *exec, team *t);
+void team_destroy(team *t, const atoll_exec *exec);
+/* Collective: sums gradients over all owners; the result lies in gradient buffer *buffer. */
+atoll_err team_reduce(team *t, atoll_comm *world, const atoll_exec *exec, atoll_stage *stage, partials *p, int *buffer,
+                      double *tied_seconds);
+/* Elements of tree-sum workspace that a replica's rank takes. */
+int64_t team_work_elements(const atoll_plan *plan, int pipeline, int stage);
+/* Largest number of ranks that own any layer of the stage. */
+int team_owners(const atoll_plan *plan, int layer, int *ranks, int cap);
+
+/* ---- flow -------------------------------------------------------------------------------------------------------- */
+
+typedef struct flow flow;
+
+typedef struct flow_params {
+  const atoll_plan *plan;
+  atoll_plan_place place;
+  const atoll_model *model;
+  atoll_stage *stage;
+  atoll_exec exec;
+  atoll_comm *world;
+  const atoll_data *train, *validation;
+  uint64_t seed;
+} flow_params;
+
+typedef struct flow_times {
+  double forward, backward, wait, data; /* s, summed over the step */
+  int64_t forwards, backwards;
+} flow_times;
+
+atoll_err flow_create(const flow_params *p, flow **out);
+void flow_destroy(flow **address);
+/* One step's micro-batches; losses[g] receives the sum over the micro-batch's tokens where this rank holds the head. */
+atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_times *times);
+/* Validation windows [0, windows): loss_sum and token counts of the micro-batches this rank's head saw, by round and
+ * micro-batch. */
+atoll_err flow_validate(flow *x, int64_t rounds, int64_t windows, double *losses, double *tokens);
+/* Bytes by category for a place, as flow_create takes them. */
+atoll_err flow_bytes(const atoll_plan *plan, int64_t width, int pipeline, int stage, int replica,
+                     int64_t bytes[ATOLL_MEM_CATEGORIES]);
+
+#endif

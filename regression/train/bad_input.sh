@@ -1,0 +1,41 @@
+# What is wrong with a request is said by name, with the place, what was found and what was expected, and with the code of its kind.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+. "$ATOLL_SOURCE_DIR/regression/train/job.sh"
+write_job job.yaml
+T=$(atoll atoll-train)
+refuse() { # CODE TEXT RANKS words...
+  local code=$1 text=$2 ranks=$3
+  shift 3
+  expect "$code" mpi "$ranks" "$T" "$@"
+  says "$text"
+  [ "$(grep -c 'atoll-train: error' "$ATOLL_LAST_OUT")" -le 1 ] || fail "the error of '$text' was printed more than once"
+}
+refuse 64 "did you mean 'train.steps'" 2 job.yaml train.stpes=3
+{ cat job.yaml; echo 'train.seq: 64'; } >twice.yaml
+refuse 64 'twice.yaml' 2 twice.yaml
+says 'train.seq'
+refuse 64 'run.time_limit' 2 job.yaml run.time_limit=3GiB
+refuse 66 'no-such.yaml' 2 no-such.yaml
+refuse 66 'nowhere.txt' 2 job.yaml data.train=nowhere.txt
+refuse 64 'train.seq' 2 job.yaml train.seq=64
+refuse 64 'micro_batch' 2 job.yaml plan.micro_batch=3
+head -c 2000 "$(sourcefile inputs/corpora/kjv-train.txt)" >wrong.bin
+refuse 65 'magic' 2 job.yaml data.train=wrong.bin
+python3 - <<'P'
+import struct
+h = [20240520, 1, 5000] + [0] * 253
+open("cut.bin", "wb").write(struct.pack("<256i", *h) + b"\1\0" * 4000)
+open("beyond.bin", "wb").write(struct.pack("<256i", *h) + struct.pack("<H", 300) * 5000)
+P
+refuse 65 'truncated' 2 job.yaml data.train=cut.bin
+expect 65 mpi 1 "$T" job.yaml data.train=beyond.bin run.dir=beyond
+says 'token'
+says '300'
+mpi_any() { "${ATOLL_MPIRUN[@]}" -np "$@" >"$ATOLL_LAST_OUT" 2>&1 </dev/null; }
+mpi_any 2 "$T" job.yaml data.train=beyond.bin run.dir=beyond && fail 'a token beyond the vocabulary was trained'
+says 'vocabulary'
+refuse 69 'bytes' 2 job.yaml plan.memory=300KiB run.dir=small
+says 'stage'
+echo '<broken' >broken.xml
+mkdir -p xml && cp broken.xml xml/
+expect 66 mpi 1 "$T" job.yaml topo.path=broken.xml run.dir=x || true

@@ -1,0 +1,33 @@
+# Run directories that are full, read-only or taken: a clean refusal with the right code, and nothing that was saved is lost.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+. "$ATOLL_SOURCE_DIR/regression/train/job.sh"
+write_job job.yaml 'ckpt.every_steps: 5'
+T=$(atoll atoll-train)
+
+# Two jobs in one directory: the second is told who holds it.
+write_job long.yaml 'train.steps: 100000' 'train.log_every: 100000' 'train.validate_every: 0'
+"${ATOLL_MPIRUN[@]}" -np 1 "$T" long.yaml run.dir=taken >first.out 2>&1 </dev/null &
+first=$!
+until [ -e taken/run.a1.h5 ]; do sleep 0.1; done
+expect 72 mpi 1 "$T" job.yaml run.dir=taken
+says 'taken'
+run "$(atoll atoll-inspect)" stop taken
+wait $first
+[ $? = 75 ] || fail 'the first job did not stop with 75'
+expect 75 "$(atoll atoll-inspect)" status taken
+
+[ "$(id -u)" = 0 ] || skip 'a full and a read-only file system need root'
+mkdir disk
+mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null || skip 'tmpfs cannot be mounted here'
+trap 'umount disk' EXIT
+# The checkpoint (3 x 150 kB and HDF5's own) fits once or twice, then the disk is full.
+head -c 1500000 /dev/zero >disk/ballast
+expect 74 mpi 2 "$T" job.yaml run.dir=disk/run
+says 'No space left'
+rm disk/ballast
+train 2 disk/run
+run "$(atoll atoll-inspect)" verify disk/run
+mount -o remount,ro disk
+expect 74 mpi 2 "$T" job.yaml run.dir=disk/other
+says 'Read-only file system'
+run "$(atoll atoll-inspect)" verify disk/run
