@@ -66,6 +66,9 @@ static atoll_err live_load(const atoll_topo_params *params, const atoll_topo_pla
   if (!affinity)
     err = atoll_fail(ATOLL_NOMEM, "no memory for a cpuset");
   if (err == ATOLL_OK) {
+    /* Neither X servers nor OpenCL drivers are woken for what PCI and the GPU libraries tell as well. */
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "gl");
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "opencl");
     hwloc_topology_set_flags(t, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (hwloc_topology_load(t) != 0)

@@ -67,7 +67,8 @@ static atoll_err load_folder(const char *folder, atoll_topo_hosts *out) {
   char **names = NULL;
   size_t n = 0;
   ATOLL_TRY(atoll_file_list(folder, &names, &n));
-  qsort(names, n, sizeof *names, by_name);
+  if (n > 1)
+    qsort(names, n, sizeof *names, by_name);
   atoll_err err = ATOLL_OK;
   for (size_t i = 0; i < n && err == ATOLL_OK; i++) {
     size_t len = strlen(names[i]);

@@ -26,7 +26,7 @@ static void match(int n, const char *const *name, const char *const *alias, cons
   int host_of[8];
   for (int i = 0; i < 4; i++) {
     atoll_topo_host *h;
-    char own[8];
+    char own[16];
     assert_int_equal(topo_hosts_add(&hosts, &h), ATOLL_OK);
     snprintf(own, sizeof own, "n%d", i);
     assert_int_equal(topo_synthetic_node("core:1", "test", own, h), ATOLL_OK);
