@@ -347,6 +347,20 @@ static const char *trailing_word(const char *text)
   return s;
 }
 
+/* Other programs' spellings of our units; by edits alone, 5m would be taken for 5ms. */
+static const char *usual_time_unit(const char *word)
+{
+  static const char *const spellings[][2] = {{"milli", "ms"}, {"msec", "ms"}, {"m", "min"}, {"M", "min"},
+                                             {"mins", "min"}, {"minute", "min"}, {"sec", "s"}, {"hour", "h"},
+                                             {"hr", "h"},     {"H", "h"},        {"day", "d"}, {"D", "d"}};
+  for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
+    size_t n = strlen(spellings[i][0]);
+    if (!strncmp(word, spellings[i][0], n) && (n > 1 || !word[1]))
+      return spellings[i][1];
+  }
+  return NULL;
+}
+
 static void explain(const atoll_opt_def *def, const char *text, char *why, size_t n)
 {
   const char *near = NULL, *word = trailing_word(text), *names[16];
@@ -378,7 +392,9 @@ static void explain(const atoll_opt_def *def, const char *text, char *why, size_
   for (size_t i = 0; i < count; i++)
     if (!strcmp(word, names[i]))
       return; /* the unit is right, the number is not */
-  near = atoll_nearest(word, names, count);
+  near = def->type == ATOLL_OPT_SECONDS ? usual_time_unit(word) : NULL;
+  if (!near)
+    near = atoll_nearest(word, names, count);
   snprintf(why, n, near ? "; unknown unit '%s', did you mean '%s'?" : "; unknown unit '%s'", word, near);
 }
 

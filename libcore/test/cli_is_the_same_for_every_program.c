@@ -105,6 +105,11 @@ static void words_in_any_order(void **state)
   }
   assert_int_equal(run(""), 0);
   assert_string_equal(out_text, "job=- json=- explain=no operands=0 second=- steps=100\n");
+  assert_int_equal(run("--job=/dev/null -- --explain ckpt.every_steps=7"), 64); /* two operands, the first a second job file */
+  assert_non_null(strstr(err_text, "the job files '--explain' and '/dev/null'"));
+  snprintf(words, sizeof words, "-- %s ckpt.every_steps=7", job_path);
+  assert_int_equal(run(words), 0);
+  assert_non_null(strstr(out_text, "second=ckpt.every_steps=7 steps=12"));
   snprintf(words, sizeof words, "--job=%s", job_path);
   assert_int_equal(run(words), 0);
   assert_non_null(strstr(out_text, "steps=12"));
