@@ -143,7 +143,10 @@ static void composer_free(composer *c) {
   free(c->rep);
   free(c->rep_first);
   free(c->rep_last);
+  free(c->rep_gradient);
   free(c->table);
+  free(c->bucket);
+  free(c->cheapest);
   free(c->type);
   free(c->column);
   free(c->shape);
@@ -168,6 +171,12 @@ static atoll_err find_devices(composer *c, int world) {
       next = topo->device[i].rank + 1;
   }
   c->world = world > 0 ? world : next;
+  for (int i = 0; i < topo->nodes; i++) {
+    int here = 0;
+    for (int k = 0; k < topo->node[i].devices; k++)
+      here += c->rank_of[topo->node[i].first_device + k] >= 0;
+    c->fullest_node = here > c->fullest_node ? here : c->fullest_node;
+  }
   for (int x = 0; x < c->islands; x++) {
     const atoll_island *is = &islands->island[x];
     ATOLL_TRY(plan_alloc((size_t)is->devices, sizeof **c->device, &c->device[x]));
@@ -194,6 +203,9 @@ static atoll_err find_slices(composer *c) {
         c->rep[a * n + b] = c->rep[first * n + b - (a - first)];
       }
     }
+  ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *c->rep_gradient, &c->rep_gradient));
+  for (int r = 0; r < c->reps; r++)
+    ATOLL_TRY(cost_gradient_bytes(c->problem->model, c->rep_first[r], c->rep_last[r], &c->rep_gradient[r]));
   return ATOLL_OK;
 }
 

@@ -76,9 +76,14 @@ typedef struct composer {
   int reps;
   int *rep;            /* [layers + 1][layers + 1] */
   int *rep_first, *rep_last;
+  int64_t *rep_gradient; /* [reps]: bytes */
+  int fullest_node;    /* most devices on one node */
   slice_table *table;
   int tables, table_room;
-  int last_table;
+  int *bucket;         /* [bucket_count]: hashed places of tables; -1 empty */
+  size_t bucket_count;
+  double *cheapest;    /* [islands][islands] at cheapest_bytes; NaN not asked yet */
+  int64_t cheapest_bytes;
   column_type *type;
   int types, type_room;
   int *column;
@@ -109,7 +114,6 @@ int64_t space_leaves(const composer *c, int64_t G, int D);
 
 /* ---- search ------------------------------------------------------------------------------------------------------ */
 
-atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials, const slice_time **out);
 /* Sharpens the bound of a shape and, unless bound_only, finds its best plan: into c->best when it beats it. May spend
  * `work` at most. */
 atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work);

@@ -10,7 +10,12 @@
  *     Q[i][l] = min over l' of  max( n t_i,  c_i (t_i + s_i + R[i + 1][l']),  t_i + s_i + Q[i + 1][l'] ).
  * Each term is a bound for every split of the rest, and each grows with what follows, so taking the least of each is one
  * too. t_i is the least over the policies that fit every replica of the stage; s_i is the cheapest link between the
- * islands. The largest update of the decided stages comes on top, as no update starts before all sums are done.
+ * islands.
+ *
+ * A stage ends with the sum of its gradients, g_i, at least by the best link there is. The first stage ends last, so g_0
+ * comes on top of Q[0]; for the others, with F forward only,
+ *     E[i][l] = min over l' of  max( n t_i + g_i,  f_i + s_i / 2 + E[i + 1][l'] ),   T >= F + E[i][l].
+ * No update starts before all sums are done: the largest one, U[i][l] at least, comes on top of everything.
  *
  * A leaf of the search is a complete plan: it is built, simulated and its bytes counted exactly, for both ways to place
  * columns on nodes. The bound never exceeds a leaf's time, so what is cut off cannot be better. */
@@ -21,22 +26,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials, const slice_time **out) {
-  for (int i = c->last_table, k = 0; k < c->tables; k++, i = (i + 1) % c->tables) {
-    const slice_table *t = &c->table[i];
-    if (t->b == b && t->island == island && t->policy == policy && t->slots == slots && t->partials == partials) {
-      c->last_table = i;
-      *out = t->slice;
-      return ATOLL_OK;
-    }
+static size_t table_slot(const composer *c, int64_t b, int island, int policy, int slots, int partials) {
+  uint64_t h = (uint64_t)b;
+  const int key[] = {island, policy, slots, partials};
+  for (int i = 0; i < 4; i++)
+    h = (h ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
+  size_t at = (size_t)(h >> 20) & (c->bucket_count - 1);
+  for (; c->bucket[at] >= 0; at = (at + 1) & (c->bucket_count - 1)) {
+    const slice_table *t = &c->table[c->bucket[at]];
+    if (t->b == b && t->island == island && t->policy == policy && t->slots == slots && t->partials == partials)
+      break;
   }
-  if (c->tables == c->table_room) {
-    int room = c->table_room ? 2 * c->table_room : 64;
-    slice_table *grown = realloc(c->table, (size_t)room * sizeof *grown);
-    if (!grown)
-      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d slice tables", room);
-    c->table = grown;
-    c->table_room = room;
+  return at;
+}
+
+/* Room for one more table, with half of the buckets free. */
+static atoll_err grow_tables(composer *c) {
+  if (c->tables < c->table_room)
+    return ATOLL_OK;
+  int room = c->table_room ? 2 * c->table_room : 64, *bucket;
+  slice_table *grown = realloc(c->table, (size_t)room * sizeof *grown);
+  if (!grown)
+    return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d slice tables", room);
+  c->table = grown;
+  c->table_room = room;
+  ATOLL_TRY(plan_alloc(2 * (size_t)room, sizeof *bucket, &bucket));
+  free(c->bucket);
+  c->bucket = bucket;
+  c->bucket_count = 2 * (size_t)room;
+  for (size_t i = 0; i < c->bucket_count; i++)
+    c->bucket[i] = -1;
+  for (int i = 0; i < c->tables; i++) {
+    const slice_table *t = &c->table[i];
+    c->bucket[table_slot(c, t->b, t->island, t->policy, t->slots, t->partials)] = i;
+  }
+  return ATOLL_OK;
+}
+
+/* The parallelizer's answers for every distinct slice in one context. */
+static atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials, const slice_time **out) {
+  ATOLL_TRY(grow_tables(c));
+  size_t at = table_slot(c, b, island, policy, slots, partials);
+  if (c->bucket[at] >= 0) {
+    *out = c->table[c->bucket[at]].slice;
+    return ATOLL_OK;
   }
   slice_table t = {.b = b, .island = island, .policy = policy, .slots = slots, .partials = partials};
   ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *t.slice, &t.slice));
@@ -58,7 +91,7 @@ atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots
                        : (slice_time){INFINITY, INFINITY, 0, missing > 0 ? missing : 1};
   }
   c->work += c->reps;
-  c->last_table = c->tables;
+  c->bucket[at] = c->tables;
   c->table[c->tables++] = t;
   *out = t.slice;
   return ATOLL_OK;
@@ -70,7 +103,7 @@ typedef struct kind { /* columns of one type; the one with most micro-batches is
   int type;
   double n;
   double *send;           /* [S]: least seconds there and back over the boundary after stage i */
-  double *q, *r;          /* [S + 1][layers + 1] */
+  double *q, *r, *e;      /* [S + 1][layers + 1] */
   double *trips;          /* [S]: c_i */
   const slice_time **time; /* [S][ATOLL_POLICIES]: at the fewest slots, for times only */
 } kind;
@@ -87,10 +120,16 @@ typedef struct search {
   int *fits;   /* [S] */
   fit **fit;   /* [S][fits] */
   double **t;  /* [kinds * S]: [reps] least t over policies that fit everywhere, INFINITY where none does */
+  double **f;  /* [kinds * S]: [reps] least forward of the same */
+  double **g;  /* [S]: [reps] seconds to sum the gradients, at least */
+  double **u;  /* [S]: [reps] largest update of any replica, at least */
+  double *update; /* [S + 1][layers + 1]: U */
   unsigned char **allowed; /* [S][reps]: bit per policy */
   int *cut, *policy;
-  double *prefix; /* [S + 1][kinds] */
-  double *extra;  /* [S + 1]: largest update so far */
+  double *prefix;  /* [S + 1][kinds] */
+  double *forward; /* [S + 1][kinds] */
+  double *extra;    /* [S + 1]: largest update so far */
+  double first_sum; /* g_0, once decided */
   int64_t limit;  /* of c->work */
   int stopped;
 } search;
@@ -99,23 +138,38 @@ static int rep_of(const search *x, int first, int last) { return x->c->rep[first
 
 static int type_at(const search *x, int column) { return x->c->column[x->s->columns + 2 * (size_t)column]; }
 
-static double cheapest(const composer *c, int a, int b, int64_t bytes) {
-  double best = INFINITY;
+/* Least seconds for `bytes` between a device of island a and another of island b. */
+static atoll_err cheapest(composer *c, int a, int b, int64_t bytes, double *seconds) {
+  size_t n = (size_t)c->islands;
+  if (!c->cheapest)
+    ATOLL_TRY(plan_alloc(n * n, sizeof *c->cheapest, &c->cheapest));
+  if (c->cheapest_bytes != bytes) {
+    c->cheapest_bytes = bytes;
+    for (size_t i = 0; i < n * n; i++)
+      c->cheapest[i] = NAN;
+  }
+  double *best = &c->cheapest[(size_t)a * n + (size_t)b];
+  if (!isnan(*best)) {
+    *seconds = *best;
+    return ATOLL_OK;
+  }
+  *best = INFINITY;
+  const atoll_topo_device *d = c->problem->topo->device;
   for (int i = 0; i < c->devices[a]; i++) {
-    int na = c->problem->topo->device[c->device[a][i]].node;
-    if (i > 1 && na == c->problem->topo->device[c->device[a][i - 1]].node &&
-        na == c->problem->topo->device[c->device[a][i - 2]].node)
+    int na = d[c->device[a][i]].node; /* devices come node by node: two of a node show all there is to see */
+    if (i > 1 && na == d[c->device[a][i - 2]].node)
       continue;
     for (int k = 0; k < c->devices[b]; k++) {
-      int nb = c->problem->topo->device[c->device[b][k]].node;
-      if ((a == b && i == k) || (k > 1 && nb == c->problem->topo->device[c->device[b][k - 1]].node &&
-                                 nb == c->problem->topo->device[c->device[b][k - 2]].node))
+      int nb = d[c->device[b][k]].node;
+      if ((a == b && i == k) || (k > 1 && nb == d[c->device[b][k - 2]].node))
         continue;
-      double t = cost_send(c->cost, na, nb, bytes);
-      best = t < best ? t : best;
+      *best = fmin(*best, cost_send(c->cost, na, nb, bytes));
     }
   }
-  return best < INFINITY ? best : 0;
+  if (!(*best < INFINITY))
+    *best = 0;
+  *seconds = *best;
+  return ATOLL_OK;
 }
 
 static void search_free(search *x) {
@@ -123,19 +177,31 @@ static void search_free(search *x) {
     free(x->kind[k].send);
     free(x->kind[k].q);
     free(x->kind[k].r);
+    free(x->kind[k].e);
     free(x->kind[k].trips);
     free(x->kind[k].time);
   }
   for (int i = 0; x->fit && i < x->S; i++)
     free(x->fit[i]);
-  for (int i = 0; x->t && i < x->kinds * x->S; i++)
+  for (int i = 0; x->f && i < x->kinds * x->S; i++) {
     free(x->t[i]);
+    free(x->f[i]);
+  }
+  for (int i = 0; x->u && i < x->S; i++) {
+    free(x->g[i]);
+    free(x->u[i]);
+  }
   for (int i = 0; x->allowed && i < x->S; i++)
     free(x->allowed[i]);
   free(x->kind);
   free(x->fits);
   free(x->fit);
   free(x->t);
+  free(x->f);
+  free(x->g);
+  free(x->u);
+  free(x->update);
+  free(x->forward);
   free(x->allowed);
   free(x->cut);
   free(x->policy);
@@ -171,10 +237,13 @@ static atoll_err prepare(search *x) {
       ATOLL_TRY(plan_alloc(S, sizeof(double), &x->kind[k].send));
       ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof(double), &x->kind[k].q));
       ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof(double), &x->kind[k].r));
+      ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof(double), &x->kind[k].e));
       ATOLL_TRY(plan_alloc(S, sizeof(double), &x->kind[k].trips));
       ATOLL_TRY(plan_alloc(S * ATOLL_POLICIES, sizeof *x->kind[k].time, &x->kind[k].time));
-      for (int i = 0; i + 1 < x->S; i++)
-        x->kind[k].send[i] = 2 * cheapest(c, c->type[type].island[i], c->type[type].island[i + 1], bytes);
+      for (int i = 0; i + 1 < x->S; i++) {
+        ATOLL_TRY(cheapest(c, c->type[type].island[i], c->type[type].island[i + 1], bytes, &x->kind[k].send[i]));
+        x->kind[k].send[i] *= 2;
+      }
     }
     x->kind[k].n = (double)n > x->kind[k].n ? (double)n : x->kind[k].n;
     for (int i = 0; i < x->S; i++) {
@@ -191,13 +260,42 @@ static atoll_err prepare(search *x) {
         x->fit[i][x->fits[i]++] = f;
     }
   }
+  ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof *x->update, &x->update));
+  ATOLL_TRY(plan_alloc((S + 1) * (size_t)x->kinds, sizeof *x->forward, &x->forward));
   return plan_alloc((S + 1) * (size_t)x->kinds, sizeof *x->prefix, &x->prefix);
+}
+
+/* What the sum of each slice's gradients takes at stage i, at least. */
+static void tabulate_sums(search *x, int i) {
+  composer *c = x->c;
+  const shape *s = x->s;
+  int64_t leaf = 0;
+  int parts = 0, most_parts = 1;
+  double bandwidth = INFINITY;
+  for (int d = 0; d < s->D; d++) {
+    int share = c->column[s->columns + 2 * (size_t)d + 1], most, left;
+    plan_tree_walk(s->leaves, leaf, share, &most, &left);
+    leaf += share;
+    parts += left;
+    most_parts = left > most_parts ? left : most_parts;
+    bandwidth = fmin(bandwidth, cost_bandwidth(c->cost, c->type[type_at(x, d)].island[i]));
+  }
+  for (int r = 0; r < c->reps; r++) {
+    double own = 0; /* what each replica adds leaf by leaf */
+    for (int d = 0; d < s->D; d++)
+      own = fmax(own, c->column[s->columns + 2 * (size_t)d + 1] *
+                          cost_leaf(c->cost, c->type[type_at(x, d)].island[i], c->rep_gradient[r]));
+    x->g[i][r] = own + cost_reduce_least(c->cost, s->D, s->D <= c->fullest_node, c->rep_gradient[r], parts, most_parts, bandwidth);
+  }
 }
 
 /* Policies that fit every replica, and least times among them. */
 static atoll_err tabulate(search *x) {
   composer *c = x->c;
   ATOLL_TRY(plan_alloc((size_t)(x->kinds * x->S), sizeof *x->t, &x->t));
+  ATOLL_TRY(plan_alloc((size_t)(x->kinds * x->S), sizeof *x->f, &x->f));
+  ATOLL_TRY(plan_alloc((size_t)x->S, sizeof *x->g, &x->g));
+  ATOLL_TRY(plan_alloc((size_t)x->S, sizeof *x->u, &x->u));
   for (int i = 0; i < x->S; i++) {
     ATOLL_TRY(plan_alloc((size_t)c->reps, 1, &x->allowed[i]));
     for (int r = 0; r < c->reps; r++)
@@ -207,17 +305,26 @@ static atoll_err tabulate(search *x) {
           fits = x->fit[i][e].slice[p][r].over <= 0;
         x->allowed[i][r] |= (unsigned char)(fits << p);
       }
+    ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->g, &x->g[i]));
+    ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->u, &x->u[i]));
+    tabulate_sums(x, i);
     for (int k = 0; k < x->kinds; k++) {
-      double **t = &x->t[k * x->S + i];
+      double **t = &x->t[k * x->S + i], **f = &x->f[k * x->S + i];
       ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **t, t));
+      ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **f, f));
       for (int r = 0; r < c->reps; r++) {
-        (*t)[r] = INFINITY;
+        double update = INFINITY;
+        (*t)[r] = (*f)[r] = INFINITY;
         for (int p = 0; p < ATOLL_POLICIES; p++)
           if (x->allowed[i][r] >> p & 1) {
             const slice_time *a = &x->kind[k].time[i * ATOLL_POLICIES + p][r];
             double sum = a->forward + a->backward;
             (*t)[r] = sum < (*t)[r] ? sum : (*t)[r];
+            (*f)[r] = a->forward < (*f)[r] ? a->forward : (*f)[r];
+            update = a->extra < update ? a->extra : update;
           }
+        if (update < INFINITY && update > x->u[i][r])
+          x->u[i][r] = update;
       }
     }
   }
@@ -239,31 +346,50 @@ static void relax(search *x) {
   for (int k = 0; k < x->kinds; k++) {
     kind *kd = &x->kind[k];
     for (int i = x->S - 1; i >= 0; i--) {
-      const double *t = x->t[k * x->S + i], *q = kd->q + (i + 1) * (x->L + 1), *r = kd->r + (i + 1) * (x->L + 1);
+      const double *t = x->t[k * x->S + i], *f = x->f[k * x->S + i], *g = x->g[i];
+      size_t next = (size_t)(i + 1) * (size_t)(x->L + 1);
+      const double *q = kd->q + next, *r = kd->r + next, *ends = kd->e + next;
       int64_t n = (int64_t)kd->n, held = x->S - i < n ? x->S - i : n;
       kd->trips[i] = (double)((n - 1) / held + 1);
       for (int l = x->L; l >= 0; l--) {
-        double best = INFINITY, round = INFINITY;
+        double best = INFINITY, round = INFINITY, end = INFINITY;
         int lo, hi;
         choices(x, i, l, &lo, &hi);
         if (lo <= l || l < i)
           hi = -1;
         for (int e = lo; e <= hi; e++) {
-          double a = t[rep_of(x, l, e)], own = kd->n * a, trip = a + kd->send[i] + r[e];
-          if (own >= best && a >= round)
+          int rep = rep_of(x, l, e);
+          double a = t[rep], own = kd->n * a, trip = a + kd->send[i] + r[e];
+          if (own >= best && own >= end && a >= round)
             break; /* longer slices take longer; INFINITY when they do not fit */
-          double rest = a + kd->send[i] + q[e], wait = kd->trips[i] * trip;
+          double rest = a + kd->send[i] + q[e], wait = kd->trips[i] * trip, last = own + g[rep];
+          double later = f[rep] + 0.5 * kd->send[i] + ends[e];
           own = rest > own ? rest : own;
           own = wait > own ? wait : own;
+          own += i == 0 ? g[rep] : 0;
+          last = later > last ? later : last;
           best = own < best ? own : best;
+          end = last < end ? last : end;
           round = trip < round ? trip : round;
         }
+        kd->e[i * (x->L + 1) + l] = end;
         kd->q[i * (x->L + 1) + l] = best;
         kd->r[i * (x->L + 1) + l] = round;
       }
     }
   }
-  x->c->work += (int64_t)x->kinds * x->S * x->L * x->L / 4;
+  for (int i = x->S - 1; i >= 0; i--)
+    for (int l = x->L; l >= 0; l--) {
+      double best = INFINITY;
+      int lo, hi;
+      choices(x, i, l, &lo, &hi);
+      for (int e = lo > l ? lo : l + 1; e <= hi; e++) {
+        double a = x->u[i][rep_of(x, l, e)], rest = x->update[(i + 1) * (x->L + 1) + e];
+        best = fmin(best, a > rest ? a : rest);
+      }
+      x->update[i * (x->L + 1) + l] = best < INFINITY ? best : 0;
+    }
+  x->c->work += (int64_t)(x->kinds + 1) * x->S * x->L * x->L / 4;
 }
 
 static atoll_err leaf(search *x) {
@@ -317,23 +443,45 @@ static int compare_children(const void *a, const void *b) {
   return x->last != y->last ? x->last - y->last : x->policy - y->policy;
 }
 
+/* Bound of the decided stages and this choice, without updates; floor_bound is the parent's. */
 static double child_bound(search *x, int i, int r, int e, int p, double floor_bound, double *extra) {
   double bound = floor_bound;
-  *extra = x->extra[i];
+  int next = (i + 1) * (x->L + 1) + e;
+  *extra = x->extra[i] > x->update[next] ? x->extra[i] : x->update[next];
   for (int k = 0; k < x->kinds; k++) {
     const kind *kd = &x->kind[k];
     const slice_time *a = &kd->time[i * ATOLL_POLICIES + p][r];
-    int next = (i + 1) * (x->L + 1) + e;
     double t = a->forward + a->backward, before = x->prefix[i * x->kinds + k], trip = t + kd->send[i] + kd->r[next];
     double own = kd->n * t, rest = t + kd->send[i] + kd->q[next], wait = kd->trips[i] * trip;
+    double last = own + x->g[i][r], later = a->forward + 0.5 * kd->send[i] + kd->e[next];
     own = rest > own ? rest : own;
     own = before + (wait > own ? wait : own);
     wait = kd->trips[0] * (before + trip); /* the first stage's round trip grew, too */
+    own = wait > own ? wait : own;
+    own += i == 0 ? x->g[0][r] : x->first_sum;
+    last = x->forward[i * x->kinds + k] + (later > last ? later : last);
     bound = own > bound ? own : bound;
-    bound = wait > bound ? wait : bound;
+    bound = last > bound ? last : bound;
     *extra = a->extra > *extra ? a->extra : *extra;
   }
   return bound;
+}
+
+/* Decides stage i: layers [l, last) under a policy. */
+static void choose_child(search *x, int i, int l, int last, int policy) {
+  int r = rep_of(x, l, last);
+  x->cut[i + 1] = last;
+  x->policy[i] = policy;
+  x->extra[i + 1] = x->extra[i];
+  x->first_sum = i == 0 ? x->g[0][r] : x->first_sum;
+  for (int k = 0; k < x->kinds; k++) {
+    const slice_time *a = &x->kind[k].time[i * ATOLL_POLICIES + policy][r];
+    double send = i + 1 < x->S ? x->kind[k].send[i] : 0;
+    int here = i * x->kinds + k, next = here + x->kinds;
+    x->extra[i + 1] = a->extra > x->extra[i + 1] ? a->extra : x->extra[i + 1];
+    x->forward[next] = x->forward[here] + a->forward + 0.5 * send;
+    x->prefix[next] = x->prefix[here] + a->forward + a->backward + send;
+  }
 }
 
 static atoll_err descend(search *x, int i, int l, double floor_bound) {
@@ -369,14 +517,7 @@ static atoll_err descend(search *x, int i, int l, double floor_bound) {
       x->stopped = 1;
       break;
     }
-    x->cut[i + 1] = list[j].last;
-    x->policy[i] = list[j].policy;
-    x->extra[i + 1] = extra;
-    for (int k = 0; k < x->kinds; k++) {
-      const slice_time *a = &x->kind[k].time[i * ATOLL_POLICIES + list[j].policy][r];
-      x->prefix[(i + 1) * x->kinds + k] =
-          x->prefix[i * x->kinds + k] + a->forward + a->backward + (i + 1 < x->S ? x->kind[k].send[i] : 0);
-    }
+    choose_child(x, i, l, list[j].last, list[j].policy);
     err = descend(x, i + 1, list[j].last, bound);
   }
   free(list);
@@ -443,6 +584,35 @@ done:
   return err;
 }
 
+/* One plan of the shape, each stage the choice of least bound: an incumbent early is worth more than any bound. */
+static atoll_err probe(search *x) {
+  int l = 0;
+  double bound = 0;
+  for (int i = 0; i < x->S; i++) {
+    double best = INFINITY, extra;
+    int lo, hi, to = -1, policy = 0;
+    choices(x, i, l, &lo, &hi);
+    for (int e = lo > l ? lo : l + 1; e <= hi; e++)
+      for (int p = 0; p < ATOLL_POLICIES; p++) {
+        int r = rep_of(x, l, e);
+        if (!(x->allowed[i][r] >> p & 1))
+          continue;
+        double b = child_bound(x, i, r, e, p, bound, &extra) + extra;
+        if (b < best) {
+          best = b;
+          to = e;
+          policy = p;
+        }
+      }
+    if (to < 0)
+      return ATOLL_OK; /* a dead end of memory: the search proper will look around it */
+    bound = child_bound(x, i, rep_of(x, l, to), to, policy, bound, &extra);
+    choose_child(x, i, l, to, policy);
+    l = to;
+  }
+  return leaf(x);
+}
+
 atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work) {
   search x = {.c = c, .s = s, .L = c->layers, .S = s->S, .limit = c->work + work};
   atoll_err err;
@@ -451,7 +621,7 @@ atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work) {
   relax(&x);
   double bound = s->bound;
   for (int k = 0; k < x.kinds; k++)
-    bound = x.kind[k].q[0] > bound ? x.kind[k].q[0] : bound;
+    bound = fmax(bound, fmax(x.kind[k].q[0], x.kind[k].e[0]) + x.update[0]);
   s->bound = bound;
   s->relaxed = 1;
   if (bound == INFINITY) {
@@ -464,7 +634,9 @@ atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work) {
     build_describe(c, s, NULL, NULL, text, sizeof text - 24);
     strcat(text, ", at least");
     compose_note(c, s, bound, text);
-  } else if (!bound_only) {
+  } else if (bound_only) {
+    err = probe(&x);
+  } else {
     err = descend(&x, 0, 0, 0);
     s->solved = x.stopped ? 2 : 1;
   }

@@ -16,7 +16,10 @@
  *     T >= t_0 + .. + t_{i-1} + n t_i   for every i.
  * The most work w that stages can do within T is (T / n) sum_i v_(i) (1 - 1/n)^i with v sorted descending: each t_i at its
  * limit shrinks the later limits by the factor (1 - 1/n), and exchanging two neighbours so that the faster comes first
- * never lessens the sum. Hence T >= n w / sum_i v_(i) (1 - 1/n)^i. */
+ * never lessens the sum. Hence T >= n w / sum_i v_(i) (1 - 1/n)^i.
+ *
+ * Nor can a stage end before the sum of its gradients: T >= n t_i + g_i with g_i at least its share of the time g to sum
+ * all gradients over D replicas on the best link. Weighted with v_i and added up, T >= (n w + min(v) g) / sum(v). */
 #include "compose/compose.h"
 
 #include <inttypes.h>
@@ -108,6 +111,7 @@ typedef struct speeds {
   int64_t b;
   double work;   /* s of all layers on island 0 */
   double *speed; /* [islands]: upper bound relative to island 0 */
+  double reduce; /* s to sum all gradients over the width at hand, at least */
 } speeds;
 
 static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
@@ -157,7 +161,14 @@ static double column_bound(const speeds *v, const column_type *t, double n) {
   }
   for (int i = 0; i < t->stages; i++, factor *= 1 - 1 / n)
     sum += (i < k ? speed[i] : speed[0]) * factor;
-  return sum > 0 ? n * v->work / sum : 0;
+  double bound = sum > 0 ? n * v->work / sum : 0, all = 0, least = INFINITY;
+  for (int i = 0; i < t->stages; i++) {
+    double x = v->speed[t->island[i]];
+    all += x;
+    least = x < least ? x : least;
+  }
+  double summed = all > 0 && all < INFINITY ? (n * v->work + least * v->reduce) / all : 0;
+  return summed > bound ? summed : bound;
 }
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
@@ -300,7 +311,7 @@ static atoll_err push(walk *w) {
 static void balance(walk *w) {
   for (int k = 0; k < w->D; k++) {
     w->share[k] = 1;
-    w->pace[k] = column_bound(w->v, &w->c->type[w->type[k]], 1e9) / 1e9;
+    w->pace[k] = column_bound(w->v, &w->c->type[w->type[k]], 1e9) / 1e9; /* so many that nothing else counts */
   }
   for (int64_t left = w->leaves - w->D; left > 0; left--) {
     int at = 0;
@@ -444,6 +455,11 @@ atoll_err space_enumerate(composer *c, int principal) {
       for (w.D = 1; w.D <= devices / w.S; w.D++) {
         if (p->data_parallel > 0 && w.D != p->data_parallel)
           continue;
+        v.reduce = 0;
+        for (int l = 0; l < c->layers; l++) /* latency and adding left out, so that stages' shares add up */
+          v.reduce += w.D > 1 ? 2.0 * (w.D - 1) / w.D * (double)c->rep_gradient[c->rep[l * (c->layers + 1) + l + 1]] /
+                                    cost_most_rate(c->cost, w.D <= c->fullest_node)
+                              : 0;
         w.leaves = space_leaves(c, w.G, w.D);
         if (w.D <= w.leaves)
           ATOLL_TRY_GOTO(err, done, columns_of(&w));

@@ -75,6 +75,7 @@ struct cost_model {
   int stages, stage_room;
   int nodes;
   double *latency, *bytes_per_second; /* [nodes, nodes] */
+  double least_latency[2], most_rate[2]; /* of links inside nodes and between them */
   atoll_digest model;
 };
 
@@ -422,6 +423,15 @@ static atoll_err find_links(cost_model *c) {
         c->bytes_per_second[at[side]] = w;
     }
   }
+  for (int out = 0; out < 2; out++) {
+    c->least_latency[out] = INFINITY;
+    c->most_rate[out] = 0;
+  }
+  for (size_t i = 0; i < n * n; i++) {
+    int out = i / n != i % n;
+    c->least_latency[out] = fmin(c->least_latency[out], c->latency[i]);
+    c->most_rate[out] = fmax(c->most_rate[out], c->bytes_per_second[i]);
+  }
   return ATOLL_OK;
 }
 
@@ -457,14 +467,31 @@ static void slowest(const cost_model *c, const int *node, int n, double *latency
 
 /* Reduce-scatter and all-gather over a fixed tree (atoll_comm_tree_sum): each element of each part travels once to the
  * rank that sums its slice, and each sum once to the others; the summing rank adds all parts of its slice. */
-double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth) {
-  if (n <= 1 || bytes == 0)
-    return 0;
-  double latency, rate, share = (double)(n - 1) / n, pieces = ceil((double)bytes / REDUCE_PIECE_BYTES);
-  slowest(c, node, n, &latency, &rate);
+static double reduce_seconds(int n, int64_t bytes, int parts, int most_parts, double bandwidth, double latency, double rate) {
+  double share = (double)(n - 1) / n, pieces = ceil((double)bytes / REDUCE_PIECE_BYTES);
   double travel = (most_parts + 1) * share * (double)bytes / rate;
   double adds = 12.0 * (double)(parts - 1) * (double)bytes / n / (1e9 * bandwidth); /* two reads, one write */
   return travel + adds + 2 * latency * (pieces + ceil(log2(n)));
+}
+
+double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth) {
+  double latency, rate;
+  if (n <= 1 || bytes == 0)
+    return 0;
+  slowest(c, node, n, &latency, &rate);
+  return reduce_seconds(n, bytes, parts, most_parts, bandwidth, latency, rate);
+}
+
+double cost_reduce_least(const cost_model *c, int n, int one_node, int64_t bytes, int parts, int most_parts, double bandwidth) {
+  if (n <= 1 || bytes == 0)
+    return 0;
+  double latency = fmin(c->least_latency[1], one_node ? c->least_latency[0] : INFINITY);
+  double rate = fmax(c->most_rate[1], one_node ? c->most_rate[0] : 0);
+  return reduce_seconds(n, bytes, parts, most_parts, bandwidth, latency, rate);
+}
+
+double cost_most_rate(const cost_model *c, int one_node) {
+  return fmax(c->most_rate[1], one_node ? c->most_rate[0] : 0);
 }
 
 double cost_tied(const cost_model *c, int a, int b, int64_t bytes, double bandwidth) {

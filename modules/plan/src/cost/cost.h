@@ -33,6 +33,10 @@ double cost_send(const cost_model *cost, int a, int b, int64_t bytes);
 /* Seconds to sum `bytes` of gradients over n replicas on these nodes, that hold `parts` tree nodes in all and at most
  * `most_parts` each; `bandwidth` [GB/s] is the slowest member's memory. */
 double cost_reduce(const cost_model *cost, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth);
+/* A bound for any n devices; one_node: whether some node has that many. */
+double cost_reduce_least(const cost_model *cost, int n, int one_node, int64_t bytes, int parts, int most_parts, double bandwidth);
+/* Best rate of any link, B/s. */
+double cost_most_rate(const cost_model *cost, int one_node);
 /* Seconds to swap the two gradients of a tied tensor of `bytes` between nodes. */
 double cost_tied(const cost_model *cost, int a, int b, int64_t bytes, double bandwidth);
 /* Seconds of the reduction of losses and norms over all ranks that ends a step. */
