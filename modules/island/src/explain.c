@@ -92,6 +92,10 @@ static atoll_err together(atoll_islands *is, const atoll_island *i, const atoll_
     return add(is, "  together: the same hardware, memory and declared rates");
   if (gap <= params->split_gap)
     return add(is, "  together: the same hardware and memory; median f32 rates are within %.1f %% of each other, and only gaps above %.0f %% split", 100 * gap, 100 * params->split_gap);
+  for (int k = 0; k < i->devices; k++)
+    if (t->device[i->device[k]].gemm_f32.n < ISLAND_SAMPLES_MIN)
+      return add(is, "  together: the same hardware and memory; median f32 rates lie between %.4g and %.4g GFLOP/s, but fewer than %d samples never split", lo, hi,
+                 ISLAND_SAMPLES_MIN);
   return add(is, "  together: the same hardware and memory; median f32 rates lie between %.4g and %.4g GFLOP/s, but no gap between neighbours exceeds %.0f %% and %g times the spread of %.1f %%",
              lo, hi, 100 * params->split_gap, params->spread_factor, 100 * typical_spread(i, t));
 }

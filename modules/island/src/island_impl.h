@@ -4,6 +4,8 @@
 
 #include "atoll/island.h"
 
+#define ISLAND_SAMPLES_MIN 5 /* measured rates with fewer samples never split */
+
 /* What is known of each device while grouping. */
 typedef struct island_place {
   int takes_part;

@@ -17,7 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define SAMPLES_MIN 5
 #define QUANTITIES 3
 
 static const atoll_samples *quantity(const atoll_topo_device *d, int q) { return q == 0 ? &d->gemm_f32 : q == 1 ? &d->gemm_bf16 : &d->bandwidth; }
@@ -28,7 +27,7 @@ int island_apart(const atoll_island_params *params, const atoll_samples *fast, c
     return 0;
   if (declared)
     return 1;
-  if (fast->n < SAMPLES_MIN || slow->n < SAMPLES_MIN)
+  if (fast->n < ISLAND_SAMPLES_MIN || slow->n < ISLAND_SAMPLES_MIN)
     return 0;
   double a = fmax(atoll_samples_spread(fast), pooled) * f, b = fmax(atoll_samples_spread(slow), pooled) * s;
   if (!(f - s > params->spread_factor * sqrt(a * a + b * b)))
@@ -68,7 +67,7 @@ int island_split(const atoll_topo *topo, const atoll_island_params *params, cons
         if (speed[i] == p) {
           const atoll_samples *s = quantity(&topo->device[g->device[i]], q);
           items[n++] = (item){atoll_samples_median(s), i};
-          if (s->n >= SAMPLES_MIN)
+          if (s->n >= ISLAND_SAMPLES_MIN)
             spread[m++] = atoll_samples_spread(s);
         }
       qsort(items, (size_t)n, sizeof *items, by_median);

@@ -50,6 +50,23 @@ static void different_devices_stay_apart(void **state) {
   atoll_topo_destroy(&t);
 }
 
+/* Four samples may all have met the same disturbance. */
+static void few_samples_never_split(void **state) {
+  (void)state;
+  atoll_topo *t = load_topo("2x(core:4 memory=16GiB)");
+  for (int n = 1; n <= 5; n++) {
+    for (int i = 0; i < 2; i++) {
+      t->device[i].gemm_f32.n = n;
+      for (int k = 0; k < n; k++)
+        t->device[i].gemm_f32.v[k] = i ? 50 : 100;
+    }
+    atoll_islands *is = group(t);
+    assert_int_equal(is->count, n < 5 ? 1 : 2);
+    atoll_islands_destroy(&is);
+  }
+  atoll_topo_destroy(&t);
+}
+
 /* Two kinds of hardware of about the same total rate: noise must not swap their names, because plans refer to islands by index. */
 static void names_do_not_swap(void **state) {
   (void)state;
@@ -72,6 +89,7 @@ static void names_do_not_swap(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_devices_stay_together), cmocka_unit_test(different_devices_stay_apart), cmocka_unit_test(names_do_not_swap)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_devices_stay_together), cmocka_unit_test(different_devices_stay_apart), cmocka_unit_test(few_samples_never_split),
+                                     cmocka_unit_test(names_do_not_swap)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

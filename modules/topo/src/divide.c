@@ -343,7 +343,7 @@ atoll_err topo_divide(const atoll_topo_params *params, const char *backend, cons
     memcpy(n->nic, h->nic, sizeof n->nic);
     if (h->note[0])
       topo_note(t->note, sizeof t->note, "%s", h->note);
-    n->bindable = h->read_here;
+    n->bindable = h->read_here && !h->unbound;
     if (h->read_here && shares_kernel(p, host_of, i)) {
       n->bindable = 0;
       topo_note(t->note, sizeof t->note, "several nodes are one kernel: ranks are left unbound");

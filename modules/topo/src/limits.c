@@ -116,22 +116,26 @@ static int64_t list_at(const char *list, int64_t k) {
   return 0;
 }
 
-int64_t topo_limit_slurm(const char *(*env)(const char *), char *note, size_t n) {
-  int64_t node = env_mib(env, "SLURM_MEM_PER_NODE", note, n);
-  int64_t cpu = env_mib(env, "SLURM_MEM_PER_CPU", note, n);
-  if (!cpu)
-    return node;
-  /* The job's CPUs on this node. Inside mpirun's own step SLURM_CPUS_ON_NODE may speak of its one daemon, so the job's list is asked
-   * first; SLURM_NODEID counts within the step, hence only when the step spans the job. */
+/* Inside mpirun's own step SLURM_CPUS_ON_NODE may speak of its one daemon, so the job's list is asked first; SLURM_NODEID counts within
+ * the step, hence only when the step spans the job. */
+int64_t topo_slurm_cpus(const char *(*env)(const char *)) {
   int64_t cpus = 0;
-  const char *list = env("SLURM_JOB_CPUS_PER_NODE"), *id = env("SLURM_NODEID"), *job = env("SLURM_JOB_NODELIST"),
-             *step = env("SLURM_STEP_NODELIST");
+  const char *list = env("SLURM_JOB_CPUS_PER_NODE"), *id = env("SLURM_NODEID"), *job = env("SLURM_JOB_NODELIST"), *step = env("SLURM_STEP_NODELIST");
   if (list && id && (!step || (job && strcmp(job, step) == 0)))
     cpus = list_at(list, strtoll(id, NULL, 10));
   if (!cpus && list && strchr(list, ',') == NULL)
     cpus = list_at(list, 0);
   if (!cpus && env("SLURM_CPUS_ON_NODE"))
     cpus = strtoll(env("SLURM_CPUS_ON_NODE"), NULL, 10);
+  return cpus > 0 ? cpus : 0;
+}
+
+int64_t topo_limit_slurm(const char *(*env)(const char *), char *note, size_t n) {
+  int64_t node = env_mib(env, "SLURM_MEM_PER_NODE", note, n);
+  int64_t cpu = env_mib(env, "SLURM_MEM_PER_CPU", note, n);
+  if (!cpu)
+    return node;
+  int64_t cpus = topo_slurm_cpus(env);
   if (cpus < 1) {
     topo_note(note, n, "SLURM_MEM_PER_CPU is set but not how many CPUs: ignored");
     return node;

@@ -25,6 +25,23 @@ static void narrow(atoll_topo_host *host, hwloc_const_bitmap_t affinity) {
   }
 }
 
+/* Slurm without cgroups or affinity counts CPUs and binds nobody: the job may use that many, but which ones others use is not known. A
+ * Slurm CPU is a core or a hardware thread, as the site configured; taken as a core it never leaves granted cores idle. */
+static void count_slurm_cpus(atoll_topo_host *host) {
+  int64_t cpus = getenv("SLURMD_NODENAME") ? topo_slurm_cpus(env_of) : 0;
+  int usable = 0, forbidden = 0;
+  for (int i = 0; i < host->ncores; i++) {
+    if (!host->core[i].allowed || !cpus || usable++ < cpus)
+      continue;
+    host->core[i].allowed = 0;
+    forbidden++;
+  }
+  if (forbidden) {
+    host->unbound = 1;
+    topo_note(host->note, sizeof host->note, "%s: Slurm grants %lld of %d cores and binds to none; ranks are left unbound", host->name, (long long)cpus, usable);
+  }
+}
+
 static int64_t meminfo_total(void) {
   FILE *f = fopen("/proc/meminfo", "r");
   long long kib = 0;
@@ -102,6 +119,7 @@ static atoll_err live_load(const atoll_topo_params *params, const atoll_topo_pla
   if (err == ATOLL_OK) {
     topo_isa_here(host->isa, sizeof host->isa);
     narrow(host, affinity);
+    count_slurm_cpus(host);
     /* Some virtual machines report only a part of their memory, and a changing one, per NUMA node: the kernel's total counts. */
     int64_t total = meminfo_total(), numa = host->memory;
     if (total > 0)

@@ -47,28 +47,31 @@ static int64_t gemm_size(const atoll_rate_probe *probe, atoll_device *device, in
 }
 
 static void measure_device(const atoll_rate_probe *probe, atoll_device *device, const atoll_topo_device *d, double seconds, device_record *rec) {
-  double start = atoll_clock_now(), end = start + seconds;
+  double start = atoll_clock_now(), s = 0, work = 0;
   /* Declared quantities keep their word. */
   int f32 = probe->gemm && !(d->declared && d->gemm_f32.n), bf16 = probe->gemm && !(d->declared && d->gemm_bf16.n);
   int bandwidth = probe->memory && !(d->declared && d->bandwidth.n);
-  int64_t n32 = f32 ? gemm_size(probe, device, ATOLL_F32, d->memory, start + seconds / 4) : 0;
-  int64_t n16 = bf16 ? gemm_size(probe, device, ATOLL_BF16, d->memory, start + seconds / 2) : 0;
-  int64_t bytes = d->memory > 0 ? d->memory / 256 : (int64_t)64 << 20;
-  bytes = bytes < (int64_t)16 << 20 ? (int64_t)16 << 20 : bytes > (int64_t)512 << 20 ? (int64_t)512 << 20 : bytes;
-  if (d->memory > 0 && bytes > d->memory / 32)
-    bytes = d->memory / 32;
+  int64_t n32 = f32 ? gemm_size(probe, device, ATOLL_F32, d->memory, start + seconds / 8) : 0;
+  int64_t n16 = bf16 ? gemm_size(probe, device, ATOLL_BF16, d->memory, start + seconds / 4) : 0;
+  /* Beyond the caches where memory and time allow: halved until a pass is a small part of the time. */
+  int64_t bytes = bandwidth ? (d->memory > 0 ? d->memory / 256 : (int64_t)64 << 20) : 0;
+  bytes = bytes > (int64_t)256 << 20 ? (int64_t)256 << 20 : bytes;
+  while (bytes > (int64_t)16 << 20) {
+    double before = atoll_clock_now();
+    if (probe->memory(device, bytes, &s, &work) != ATOLL_OK || atoll_clock_now() - before < seconds / 30)
+      break;
+    bytes /= 2;
+  }
+  double begin = atoll_clock_now(), end = start + seconds;
   for (int k = 0; k < ATOLL_TOPO_SAMPLES; k++) {
-    double s = 0, work = 0;
     if (n32 && probe->gemm(device, ATOLL_F32, n32, &s, &work) == ATOLL_OK && s > 0)
       topo_samples_add(&rec->gemm_f32, work / s / 1e9);
     if (n16 && probe->gemm(device, ATOLL_BF16, n16, &s, &work) == ATOLL_OK && s > 0)
       topo_samples_add(&rec->gemm_bf16, work / s / 1e9);
-    if (bandwidth && bytes > 0) {
-      if (probe->memory(device, bytes, &s, &work) == ATOLL_OK && s > 0)
-        topo_samples_add(&rec->bandwidth, work / s / 1e9);
-    }
+    if (bytes > 0 && probe->memory(device, bytes, &s, &work) == ATOLL_OK && s > 0)
+      topo_samples_add(&rec->bandwidth, work / s / 1e9);
     double now = atoll_clock_now();
-    if (now + (now - start) / (k + 2) > end)
+    if (now + (now - begin) / (k + 1) > end)
       break;
   }
   atoll_err_clear();

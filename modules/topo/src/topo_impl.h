@@ -33,6 +33,7 @@ void topo_isa_here(char *isa, size_t n);
 /* limits.c: every function takes its sources, so that tests can feed sample folders. 0 = no limit. */
 int64_t topo_limit_cgroup(const char *root); /* root "" = the running system; files below root/proc and root/sys */
 int64_t topo_limit_slurm(const char *(*env)(const char *), char *note, size_t n);
+int64_t topo_slurm_cpus(const char *(*env)(const char *)); /* CPUs of the job on this node; 0 unknown */
 int64_t topo_limit_rlimit(void);
 
 /* xmlcheck.c */

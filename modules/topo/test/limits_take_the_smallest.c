@@ -73,6 +73,9 @@ static void slurm(void **state) {
   ENV({"SLURM_MEM_PER_CPU", "256"}, {"SLURM_JOB_CPUS_PER_NODE", "4(x2)"}, {"SLURM_NODEID", "1"}, {"SLURM_STEP_NODELIST", "n[0-1]"}, {"SLURM_JOB_NODELIST", "n[0-1]"});
   assert_true(topo_limit_slurm(fake_env, note, sizeof note) == 1024 * MiB);
   assert_string_equal(note, "");
+  assert_true(topo_slurm_cpus(fake_env) == 4);
+  ENV({"SLURM_JOB_CPUS_PER_NODE", "4,x"}, {"SLURM_NODEID", "1"});
+  assert_true(topo_slurm_cpus(fake_env) == 0);
   ENV({"SLURM_MEM_PER_NODE", "12x"});
   assert_true(topo_limit_slurm(fake_env, note, sizeof note) == 0);
   assert_non_null(strstr(note, "SLURM_MEM_PER_NODE is '12x'"));

@@ -51,6 +51,27 @@ static void virtual_nodes(void **state) {
   unsetenv("SLURM_MEM_PER_NODE");
 }
 
+/* Slurm that counts CPUs and binds nobody. */
+static void slurm_counts_cpus(void **state) {
+  (void)state;
+  setenv("SLURMD_NODENAME", "only", 1);
+  setenv("SLURM_JOB_CPUS_PER_NODE", "1", 1);
+  atoll_topo_params p = params_of(NULL, NULL);
+  atoll_topo *t = NULL;
+  p.device = 1;
+  assert_int_equal(atoll_topo_discover(world, &p, &t), ATOLL_OK);
+  check_same(t);
+  for (int i = 0; i < t->devices; i++)
+    assert_string_equal(t->device[i].cores, t->device[0].cores); /* four ranks share the one core granted */
+  if (t->node[0].cores > 1) {
+    assert_int_equal(t->node[0].bindable, 0);
+    assert_non_null(strstr(t->note, "Slurm grants 1 of"));
+  }
+  atoll_topo_destroy(&t);
+  unsetenv("SLURM_JOB_CPUS_PER_NODE");
+  unsetenv("SLURMD_NODENAME");
+}
+
 static void cluster_by_name(void **state) {
   (void)state;
   char name[16];
@@ -85,7 +106,7 @@ int main(int argc, char **argv) {
     return 1;
   rank = atoll_comm_rank(world);
   size = atoll_comm_size(world);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(live), cmocka_unit_test(virtual_nodes), cmocka_unit_test(cluster_by_name),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(live), cmocka_unit_test(virtual_nodes), cmocka_unit_test(slurm_counts_cpus), cmocka_unit_test(cluster_by_name),
                                      cmocka_unit_test(failure_is_everybodys)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   if (failed)

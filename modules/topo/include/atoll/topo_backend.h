@@ -40,6 +40,7 @@ typedef struct atoll_topo_host {
   double gemm_f32, gemm_bf16, bandwidth; /* declared, per CPU device; 0 = not declared */
   int declared_devices;                /* CPU devices when nobody launches ranks; 0 = one per package */
   int read_here;                       /* 1: the running machine, so its cores may be bound to */
+  int unbound;                         /* 1: not even so: how many cores are allowed is known, but not which */
   int ncores, ngpus, nnics;
   atoll_topo_core *core;               /* in hwloc's logical order: neighbours are near */
   atoll_topo_gpu *gpu;                 /* ascending by PCI address */
