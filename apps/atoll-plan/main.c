@@ -1,0 +1,255 @@
+/* atoll-plan: how a job would be cut over a cluster, and why. Needs no devices: a job file and a description of the
+ * cluster are enough. Under mpirun or srun the ranks agree on the plan as atoll-train does. Rank 0 writes all output, and
+ * nothing is written unless there is a whole plan. */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/agree.h"
+#include "atoll/cli.h"
+#include "atoll/file.h"
+#include "atoll/log.h"
+#include "atoll/plugin.h"
+#include "atoll/store.h"
+#include "atoll/train.h"
+
+static const atoll_cli_flag flags[] = {
+    {"explain", NULL, "also print bytes and time by cause, traffic, and what was rejected and why"},
+    {"islands", NULL, "also print the islands"},
+    {"yaml", NULL, "print the plan as YAML and nothing else"},
+    {"save", "FILE", "write the plan as YAML; plan.load=FILE uses it again"},
+    {"hdf5", "FILE", "write the plan, topology and islands to an HDF5 file"},
+    {"judge", "FILE", "write the plan as JSON for the neutral scorer"},
+    {"profile", "FILE", "layer times measured by a run (its run.h5), instead of FLOPs over rates"},
+    {NULL, NULL, NULL}};
+
+typedef struct work {
+  atoll_cli *cli;
+  atoll_job job;
+  atoll_comm *comm; /* NULL without a launcher */
+  int rank;
+  atoll_topo *topo;
+  atoll_islands *islands;
+  atoll_model *model;
+  atoll_profile *profile;
+  atoll_plan *plan;
+  atoll_plan_report *report;
+} work;
+
+/* A run's file keeps its profile in /profile. */
+static atoll_err load_profile(const char *path, atoll_profile **out) {
+  atoll_store *s = NULL;
+  ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_READ, &s));
+  atoll_err err = atoll_store_has(s, "/profile/rows")
+                      ? atoll_profile_from_store(s, "/profile", out)
+                      : atoll_fail(ATOLL_NOINPUT, "%s has no /profile: expected the run.h5 of a run that measured its layers", path);
+  atoll_err closed = atoll_store_close(&s);
+  return err != ATOLL_OK ? err : closed;
+}
+
+/* A profile of another model or other devices would silently leave everything to the analytic model. */
+static void warn_unused_profile(const work *w) {
+  if (w->profile && w->plan && !strcmp(w->plan->cost_source, "analytic"))
+    atoll_warn("the profile says nothing about this model on these devices at %lld tokens: costs are analytic",
+               (long long)w->job.train.seq);
+}
+
+static atoll_err load_plan(const work *w, atoll_plan **out) {
+  char *text = NULL;
+  size_t n = 0;
+  atoll_plan *plan = NULL;
+  ATOLL_TRY(atoll_file_read(w->job.plan.load, &text, &n));
+  atoll_err err = atoll_plan_from_text(w->job.plan.load, text, n, &plan);
+  free(text);
+  int world = 0;
+  for (int i = 0; i < w->islands->devices; i++)
+    world += w->islands->island_of[i] >= 0;
+  if (err == ATOLL_OK)
+    err = atoll_plan_fits(plan, w->model, w->islands, world);
+  if (err == ATOLL_OK)
+    err = atoll_plan_check(plan, w->model);
+  if (err != ATOLL_OK)
+    atoll_plan_destroy(&plan);
+  else
+    *out = plan;
+  return err;
+}
+
+static atoll_err plan_job(work *w, const atoll_plan_problem *problem) {
+  if (w->comm)
+    return atoll_plan_agree(w->comm, problem, &w->job.plan, &w->plan, &w->report);
+  if (w->job.plan.load[0])
+    return load_plan(w, &w->plan);
+  return atoll_plan_make(problem, &w->job.plan, &w->plan, &w->report);
+}
+
+static atoll_err write_hdf5(const work *w, const char *path) {
+  atoll_store *s = NULL;
+  void *image = NULL;
+  size_t bytes = 0;
+  ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_IMAGE, &s));
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, close_store, atoll_store_stamp(s, "atoll-plan", 1));
+  ATOLL_TRY_GOTO(err, close_store, atoll_plan_to_store(w->plan, s, "/plan"));
+  ATOLL_TRY_GOTO(err, close_store, atoll_topo_to_store(w->topo, s, "/topology"));
+  ATOLL_TRY_GOTO(err, close_store, atoll_islands_to_store(w->islands, s, "/islands"));
+  err = atoll_store_image(s, &image, &bytes);
+close_store:;
+  atoll_err closed = atoll_store_close(&s);
+  err = err != ATOLL_OK ? err : closed;
+  if (err == ATOLL_OK)
+    err = atoll_file_replace(path, image, bytes);
+  free(image);
+  return err;
+}
+
+static atoll_err write_outputs(const work *w, const atoll_plan_problem *problem) {
+  const atoll_cli *cli = w->cli;
+  const char *save = atoll_cli_value(cli, "save"), *hdf5 = atoll_cli_value(cli, "hdf5"), *judge = atoll_cli_value(cli, "judge");
+  char *judged = NULL, *text = NULL, hex[33];
+  size_t n_judged = 0, n = 0;
+  /* Everything that can be refused comes before anything is written. */
+  if (judge) {
+    const atoll_model_params *m = atoll_model_config(w->model);
+    ATOLL_TRY(atoll_plan_to_judge(w->plan, m->preset[0] ? m->preset : atoll_model_family_name(w->model), w->topo, &judged, &n_judged));
+  }
+  atoll_err err = atoll_plan_to_text(w->plan, &text, &n);
+  if (err == ATOLL_OK && atoll_cli_value(cli, "yaml")) {
+    fwrite(text, 1, n, stdout);
+  } else if (err == ATOLL_OK) {
+    if (atoll_cli_value(cli, "islands"))
+      atoll_islands_print(w->islands, w->topo, stdout);
+    printf("%s, %lld parameters, %lld samples of %lld tokens per step, on %d device%s in %d island%s\n",
+           atoll_model_family_name(w->model), (long long)atoll_model_elements(w->model), (long long)w->job.train.global_batch,
+           (long long)w->job.train.seq, w->plan->world, w->plan->world == 1 ? "" : "s", w->islands->count,
+           w->islands->count == 1 ? "" : "s");
+    printf("plan %s%s\n", atoll_digest_text(atoll_plan_digest(w->plan), hex), w->job.plan.load[0] ? " (loaded)" : "");
+    if (atoll_cli_value(cli, "explain"))
+      atoll_plan_explain(w->plan, problem, w->report, stdout);
+    else
+      atoll_plan_print(w->plan, w->islands, stdout);
+  }
+  if (err == ATOLL_OK && save)
+    err = atoll_file_replace(save, text, n);
+  if (err == ATOLL_OK && hdf5)
+    err = write_hdf5(w, hdf5);
+  if (err == ATOLL_OK && judge)
+    err = atoll_file_replace(judge, judged, n_judged);
+  free(text);
+  free(judged);
+  return err;
+}
+
+/* When nothing fits, what came nearest is what somebody wants to know. */
+static void print_rejected(const work *w) {
+  for (int i = 0; w->report && i < w->report->count; i++)
+    fprintf(stderr, "  does not fit: %s\n", w->report->rejected[i].text);
+}
+
+static atoll_err body(work *w) {
+  const char *profile = atoll_cli_value(w->cli, "profile");
+  ATOLL_TRY(atoll_job_check(&w->job));
+  ATOLL_TRY(atoll_topo_discover(w->comm, &w->job.topo, &w->topo));
+  ATOLL_TRY(w->comm ? atoll_islands_agree(w->comm, w->topo, &w->job.island, &w->islands)
+                    : atoll_islands_group(w->topo, &w->job.island, &w->islands));
+  ATOLL_TRY(atoll_model_create(&w->job.model, &w->model));
+  if (profile) {
+    atoll_err err = load_profile(profile, &w->profile);
+    ATOLL_TRY(w->comm ? atoll_agree(atoll_comm_mpi(w->comm), err) : err);
+  }
+  atoll_plan_problem problem = {.model = w->model,
+                                .topo = w->topo,
+                                .islands = w->islands,
+                                .profile = w->profile,
+                                .seq = w->job.train.seq,
+                                .global_batch = w->job.train.global_batch,
+                                .checkpoint_bytes = ATOLL_CKPT_IMAGE_BYTES,
+                                .extra_bytes = atoll_train_extra_bytes};
+  atoll_err err = plan_job(w, &problem);
+  if (err == ATOLL_INFEASIBLE && w->rank == 0 && atoll_cli_value(w->cli, "explain"))
+    print_rejected(w);
+  ATOLL_TRY(err);
+  if (w->rank == 0)
+    warn_unused_profile(w);
+  err = w->rank == 0 ? write_outputs(w, &problem) : ATOLL_OK;
+  return w->comm ? atoll_agree(atoll_comm_mpi(w->comm), err) : err;
+}
+
+/* Started by mpirun or srun: then the ranks plan together. */
+static int launched(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "MPI_LOCALNRANKS"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i]))
+      return 1;
+  return 0;
+}
+
+static int launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i]))
+      return atoi(getenv(names[i]));
+  return 0;
+}
+
+static atoll_err start_mpi(work *w, int *argc, char ***argv, atoll_err parsed) {
+  ATOLL_TRY(atoll_mpi_init(argc, argv));
+  MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
+  atoll_log_set_rank(w->rank);
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, parsed);
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_mpi_check_world(MPI_COMM_WORLD));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_plugins_load());
+  return atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &w->comm);
+}
+
+int main(int argc, char **argv) {
+  work w = {0};
+  int done = 0, initialized = 0;
+  const atoll_cli_library libraries[] = {{"HDF5", NULL, atoll_store_library()}, {NULL, NULL, NULL}};
+  atoll_cli_params p;
+  atoll_cli_params_init(&p);
+  p.program = "atoll-plan";
+  p.summary = "Plan a job over a cluster: which ranks run which layers, with what memory and time, and why.";
+  p.operands = "[JOB.yaml]";
+  p.max_operands = 1;
+  p.job_operand = 1;
+  p.flags = flags;
+  p.libraries = libraries;
+  p.rank = launched_rank();
+  p.notes = "The cluster is this machine, or topo.path (XML files) or topo.synthetic; no device is used.\n"
+            "Examples:\n"
+            "  atoll-plan JOB.yaml --explain topo.path=inputs/clusters/a100-v100\n"
+            "  atoll-plan JOB.yaml --save plan.yaml topo.synthetic='4x(pack:1 core:8 memory=64GiB)'\n"
+            "  atoll-plan JOB.yaml --profile runs/quick/run.h5 --explain\n"
+            "  mpirun -n 4 atoll-plan JOB.yaml";
+  signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write(), not a death */
+  w.rank = p.rank;
+  atoll_log_set_rank(w.rank);
+  atoll_err err = atoll_cli_create(&p, &w.cli);
+  if (err == ATOLL_OK)
+    err = atoll_job_init(&w.job, atoll_cli_opts(w.cli));
+  if (err == ATOLL_OK)
+    err = atoll_cli_parse(w.cli, argc, argv, &done);
+  if (err == ATOLL_OK && !done && atoll_cli_job(w.cli))
+    snprintf(w.job.file, sizeof w.job.file, "%s", atoll_cli_job(w.cli));
+  if (!done && launched())
+    err = start_mpi(&w, &argc, &argv, err);
+  if (err == ATOLL_OK && !done)
+    err = body(&w);
+  atoll_plan_report_destroy(&w.report);
+  atoll_plan_destroy(&w.plan);
+  atoll_profile_destroy(&w.profile);
+  atoll_model_destroy(&w.model);
+  atoll_islands_destroy(&w.islands);
+  atoll_topo_destroy(&w.topo);
+  if (w.comm)
+    atoll_comm_destroy(&w.comm);
+  int status = atoll_cli_finish(err);
+  MPI_Initialized(&initialized);
+  if (initialized)
+    MPI_Finalize();
+  atoll_cli_destroy(&w.cli);
+  return status;
+}
