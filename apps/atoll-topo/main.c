@@ -1,7 +1,7 @@
 /* atoll-topo: what is here, and how it groups.
  *
- * Alone it describes the machine or a recorded cluster. Under mpirun or srun every rank gets its device, and --probe measures them and
- * their links together. Rank 0 writes all output. */
+ * Alone it describes the machine or a recorded cluster. Under mpirun or srun every rank gets its device, and --probe
+ * measures them and their links together. Rank 0 writes all output. */
 #include <hwloc.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -21,15 +21,14 @@
 #include "atoll/topo.h"
 #include "atoll/yaml.h"
 
-static const atoll_cli_flag flags[] = {
-    {"yaml", NULL, "print the topology as YAML instead of text"},
-    {"hdf5", "FILE", "write topology and islands to an HDF5 file"},
-    {"svg", "FILE", "draw the topology"},
-    {"islands", NULL, "print the islands"},
-    {"explain", NULL, "print why devices are together or apart"},
-    {"probe", NULL, "measure rates and links (topo.probe_seconds)"},
-    {"diff", "OTHER", "compare SOURCE with OTHER; exit 1 when they differ"},
-    {NULL, NULL, NULL}};
+static const atoll_cli_flag flags[] = {{"yaml", NULL, "print the topology as YAML instead of text"},
+                                       {"hdf5", "FILE", "write topology and islands to an HDF5 file"},
+                                       {"svg", "FILE", "draw the topology"},
+                                       {"islands", NULL, "print the islands"},
+                                       {"explain", NULL, "print why devices are together or apart"},
+                                       {"probe", NULL, "measure rates and links (topo.probe_seconds)"},
+                                       {"diff", "OTHER", "compare SOURCE with OTHER; exit 1 when they differ"},
+                                       {NULL, NULL, NULL}};
 
 typedef struct work {
   atoll_cli *cli;
@@ -68,7 +67,8 @@ static atoll_err open_source(const atoll_topo_params *params, const char *path, 
   p.backend = 2;
   p.synthetic[0] = 0;
   if (strlen(path) >= sizeof p.path)
-    return atoll_fail(ATOLL_USAGE, "the path '%.60s...' has %zu characters, at most %zu are read", path, strlen(path), sizeof p.path - 1);
+    return atoll_fail(ATOLL_USAGE, "the path '%.60s...' has %zu characters, at most %zu are read", path, strlen(path),
+                      sizeof p.path - 1);
   strcpy(p.path, path);
   return atoll_topo_discover(NULL, &p, out);
 }
@@ -77,14 +77,16 @@ static atoll_err discover(work *w, atoll_topo **topo) {
   const char *source = atoll_cli_operand(w->cli, 0);
   int recorded = source && (ends(source, ".h5") || (ends(source, ".yaml") && !ends(source, "cluster.yaml")));
   if (source && (w->topo.path[0] || w->topo.synthetic[0]))
-    return atoll_fail(ATOLL_USAGE, "'%s' is given, and topo.path or topo.synthetic as well; expected one of them", source);
+    return atoll_fail(ATOLL_USAGE, "'%s' is given, and topo.path or topo.synthetic as well; expected one of them",
+                      source);
   if (w->comm && recorded)
     return atoll_fail(ATOLL_USAGE, "%s is a recorded topology: read it without a launcher", source);
   if (!w->comm && source)
     return open_source(&w->topo, source, topo);
   if (source) {
     if (strlen(source) >= sizeof w->topo.path)
-      return atoll_fail(ATOLL_USAGE, "the path '%.60s...' has %zu characters, at most %zu are read", source, strlen(source), sizeof w->topo.path - 1);
+      return atoll_fail(ATOLL_USAGE, "the path '%.60s...' has %zu characters, at most %zu are read", source,
+                        strlen(source), sizeof w->topo.path - 1);
     strcpy(w->topo.path, source);
   }
   return atoll_topo_discover(w->comm, &w->topo, topo);
@@ -160,7 +162,8 @@ static atoll_err print_yaml(const atoll_topo *topo) {
 /* Rank 0 only. */
 static atoll_err report(work *w, const atoll_topo *topo, const atoll_islands *islands) {
   const atoll_cli *cli = w->cli;
-  const char *other = atoll_cli_value(cli, "diff"), *svg = atoll_cli_value(cli, "svg"), *hdf5 = atoll_cli_value(cli, "hdf5");
+  const char *other = atoll_cli_value(cli, "diff"), *svg = atoll_cli_value(cli, "svg"),
+             *hdf5 = atoll_cli_value(cli, "hdf5");
   if (other) {
     atoll_topo *b = NULL;
     ATOLL_TRY(open_source(&w->topo, other, &b));
@@ -192,7 +195,8 @@ static atoll_err body(work *w) {
   if (atoll_cli_value(w->cli, "probe") && w->comm)
     err = probe(w, topo);
   if (err == ATOLL_OK)
-    err = w->comm ? atoll_islands_agree(w->comm, topo, &w->island, &islands) : atoll_islands_group(topo, &w->island, &islands);
+    err = w->comm ? atoll_islands_agree(w->comm, topo, &w->island, &islands)
+                  : atoll_islands_group(topo, &w->island, &islands);
   if (err == ATOLL_OK && w->rank == 0)
     err = report(w, topo, islands);
   atoll_islands_destroy(&islands);
@@ -214,13 +218,15 @@ int main(int argc, char **argv) {
   char compiled[32], run[32], library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0, done = 0, mpi = 0, initialized = 0;
   unsigned v = hwloc_get_api_version();
-  snprintf(compiled, sizeof compiled, "%d.%d.%d", HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255);
+  snprintf(compiled, sizeof compiled, "%d.%d.%d", HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 255,
+           HWLOC_API_VERSION & 255);
   snprintf(run, sizeof run, "%u.%u.%u", v >> 16, v >> 8 & 255, v & 255);
   MPI_Get_library_version(library, &length);
   library[strcspn(library, ",\n")] = 0;
   char standard[32];
   snprintf(standard, sizeof standard, "MPI %d.%d", MPI_VERSION, MPI_SUBVERSION);
-  const atoll_cli_library libraries[] = {{"hwloc", compiled, run}, {"MPI", standard, library}, {"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
+  const atoll_cli_library libraries[] = {
+      {"hwloc", compiled, run}, {"MPI", standard, library}, {"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
   atoll_cli_params p;
   atoll_cli_params_init(&p);
   p.program = "atoll-topo";
@@ -229,7 +235,8 @@ int main(int argc, char **argv) {
   p.max_operands = 1;
   p.flags = flags;
   p.libraries = libraries;
-  p.notes = "SOURCE is an hwloc v2 XML file, a folder of them, a cluster.yaml, or what --yaml or --hdf5 wrote; default: this machine.\n"
+  p.notes = "SOURCE is an hwloc v2 XML file, a folder of them, a cluster.yaml, or what --yaml or --hdf5 wrote; "
+            "default: this machine.\n"
             "Examples:\n"
             "  atoll-topo                                       this machine\n"
             "  atoll-topo inputs/clusters/a100-v100 --explain   a recorded cluster, and its islands\n"

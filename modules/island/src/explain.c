@@ -77,7 +77,8 @@ static double typical_spread(const atoll_island *i, const atoll_topo *t) {
   return n ? sum / n : 0;
 }
 
-static atoll_err together(atoll_islands *is, const atoll_island *i, const atoll_topo *t, const atoll_island_params *params) {
+static atoll_err together(atoll_islands *is, const atoll_island *i, const atoll_topo *t,
+                          const atoll_island_params *params) {
   double lo = 0, hi = 0;
   if (i->devices < 2)
     return ATOLL_OK;
@@ -91,12 +92,19 @@ static atoll_err together(atoll_islands *is, const atoll_island *i, const atoll_
   if (declared && gap == 0)
     return add(is, "  together: the same hardware, memory and declared rates");
   if (gap <= params->split_gap)
-    return add(is, "  together: the same hardware and memory; median f32 rates are within %.1f %% of each other, and only gaps above %.0f %% split", 100 * gap, 100 * params->split_gap);
+    return add(is,
+               "  together: the same hardware and memory; median f32 rates are within %.1f %% of each other, and only "
+               "gaps above %.0f %% split",
+               100 * gap, 100 * params->split_gap);
   for (int k = 0; k < i->devices; k++)
     if (t->device[i->device[k]].gemm_f32.n < ISLAND_SAMPLES_MIN)
-      return add(is, "  together: the same hardware and memory; median f32 rates lie between %.4g and %.4g GFLOP/s, but fewer than %d samples never split", lo, hi,
-                 ISLAND_SAMPLES_MIN);
-  return add(is, "  together: the same hardware and memory; median f32 rates lie between %.4g and %.4g GFLOP/s, but no gap between neighbours exceeds %.0f %% and %g times the spread of %.1f %%",
+      return add(is,
+                 "  together: the same hardware and memory; median f32 rates lie between %.4g and %.4g GFLOP/s, but "
+                 "fewer than %d samples never split",
+                 lo, hi, ISLAND_SAMPLES_MIN);
+  return add(is,
+             "  together: the same hardware and memory; median f32 rates lie between %.4g and %.4g GFLOP/s, but no gap "
+             "between neighbours exceeds %.0f %% and %g times the spread of %.1f %%",
              lo, hi, 100 * params->split_gap, params->spread_factor, 100 * typical_spread(i, t));
 }
 
@@ -118,20 +126,27 @@ static atoll_err apart(atoll_islands *is, int x, int y, const atoll_topo *t, con
     if (d->ncores != e->ncores)
       snprintf(text + len, sizeof text - len, "%s%d cores against %d", len ? "; " : "", d->ncores, e->ncores);
     else if (d->nthreads != e->nthreads)
-      snprintf(text + len, sizeof text - len, "%s%d hardware threads against %d", len ? "; " : "", d->nthreads, e->nthreads);
+      snprintf(text + len, sizeof text - len, "%s%d hardware threads against %d", len ? "; " : "", d->nthreads,
+               e->nthreads);
     len = strlen(text);
     if (island_memory_class(d->memory) != island_memory_class(e->memory))
-      snprintf(text + len, sizeof text - len, "%s%s against %s", len ? "; " : "", memory_text(d->memory, m1, sizeof m1), memory_text(e->memory, m2, sizeof m2));
+      snprintf(text + len, sizeof text - len, "%s%s against %s", len ? "; " : "", memory_text(d->memory, m1, sizeof m1),
+               memory_text(e->memory, m2, sizeof m2));
     return add(is, "%s and %s are apart: %s", a->name, b->name, text);
   }
   if (a->speed_id != b->speed_id) {
-    double fast = a->gemm_f32 > b->gemm_f32 ? a->gemm_f32 : b->gemm_f32, slow = a->gemm_f32 > b->gemm_f32 ? b->gemm_f32 : a->gemm_f32;
+    double fast = a->gemm_f32 > b->gemm_f32 ? a->gemm_f32 : b->gemm_f32,
+           slow = a->gemm_f32 > b->gemm_f32 ? b->gemm_f32 : a->gemm_f32;
     if (fast > 0 && (fast - slow) / fast > params->split_gap)
-      return add(is, "%s and %s are apart though their hardware is the same: %s f32 rates %.4g and %.4g GFLOP/s, %.0f %% apart; spreads %.1f %% and %.1f %%", a->name, b->name,
-                 d->declared && e->declared ? "declared" : "measured", a->gemm_f32, b->gemm_f32, 100 * (fast - slow) / fast, 100 * typical_spread(a, t),
-                 100 * typical_spread(b, t));
-    return add(is, "%s and %s are apart though their hardware is the same: bf16 %.4g and %.4g GFLOP/s, memory %.4g and %.4g GB/s", a->name, b->name, a->gemm_bf16, b->gemm_bf16,
-               a->bandwidth, b->bandwidth);
+      return add(is,
+                 "%s and %s are apart though their hardware is the same: %s f32 rates %.4g and %.4g GFLOP/s, %.0f %% "
+                 "apart; spreads %.1f %% and %.1f %%",
+                 a->name, b->name, d->declared && e->declared ? "declared" : "measured", a->gemm_f32, b->gemm_f32,
+                 100 * (fast - slow) / fast, 100 * typical_spread(a, t), 100 * typical_spread(b, t));
+    return add(
+        is,
+        "%s and %s are apart though their hardware is the same: bf16 %.4g and %.4g GFLOP/s, memory %.4g and %.4g GB/s",
+        a->name, b->name, a->gemm_bf16, b->gemm_bf16, a->bandwidth, b->bandwidth);
   }
   /* Alike, so place separates: name the slow link. */
   const atoll_topo_link *slow = NULL;
@@ -157,26 +172,32 @@ static atoll_err apart(atoll_islands *is, int x, int y, const atoll_topo *t, con
       slow = l;
   }
   if (slow)
-    return add(is, "%s and %s are apart though their hardware is the same: the link %s - %s carries %.3g GB/s, less than %.0f %% of the best between such nodes", a->name, b->name,
-               t->node[slow->a].name, t->node[slow->b].name, atoll_samples_median(&slow->bandwidth), 100 * params->near_ratio);
+    return add(is,
+               "%s and %s are apart though their hardware is the same: the link %s - %s carries %.3g GB/s, less than "
+               "%.0f %% of the best between such nodes",
+               a->name, b->name, t->node[slow->a].name, t->node[slow->b].name, atoll_samples_median(&slow->bandwidth),
+               100 * params->near_ratio);
   return add(is, "%s and %s are apart: slow links lie between them", a->name, b->name);
 }
 
-atoll_err island_reasons(atoll_islands *is, const atoll_topo *t, const atoll_island_params *params, const island_place *place) {
+atoll_err island_reasons(atoll_islands *is, const atoll_topo *t, const atoll_island_params *params,
+                         const island_place *place) {
   char names[512], mem[48], rate[64];
   for (int k = 0; k < is->count; k++) {
     const atoll_island *i = &is->island[k];
     const atoll_topo_device *d = &t->device[i->device[0]];
     node_names(i, t, names, sizeof names);
     if (i->gemm_f32 > 0)
-      snprintf(rate, sizeof rate, i->gemm_f32 >= 1000 ? ", %.0f GFLOP/s f32 each" : ", %.4g GFLOP/s f32 each", i->gemm_f32);
+      snprintf(rate, sizeof rate, i->gemm_f32 >= 1000 ? ", %.0f GFLOP/s f32 each" : ", %.4g GFLOP/s f32 each",
+               i->gemm_f32);
     else
       rate[0] = 0;
     char cores[48] = "";
     if (d->kind == ATOLL_TOPO_CPU)
       snprintf(cores, sizeof cores, " (%d core%s)", d->ncores, d->ncores == 1 ? "" : "s");
-    ATOLL_TRY(add(is, "island %s: %d device%s on %d node%s (%s): %s%s, %s each%s", i->name, i->devices, i->devices == 1 ? "" : "s", i->nodes, i->nodes == 1 ? "" : "s", names,
-                  i->model, cores, memory_text(i->memory, mem, sizeof mem), rate));
+    ATOLL_TRY(add(is, "island %s: %d device%s on %d node%s (%s): %s%s, %s each%s", i->name, i->devices,
+                  i->devices == 1 ? "" : "s", i->nodes, i->nodes == 1 ? "" : "s", names, i->model, cores,
+                  memory_text(i->memory, mem, sizeof mem), rate));
     ATOLL_TRY(together(is, i, t, params));
   }
   /* Every pair while they are few, else each against its predecessor. */
@@ -187,7 +208,8 @@ atoll_err island_reasons(atoll_islands *is, const atoll_topo *t, const atoll_isl
   for (int i = 0; i < t->devices; i++)
     idle += !place[i].takes_part;
   if (idle)
-    ATOLL_TRY(add(is, "%d device%s take%s no part: no rank computes on %s", idle, idle == 1 ? "" : "s", idle == 1 ? "s" : "", idle == 1 ? "it" : "them"));
+    ATOLL_TRY(add(is, "%d device%s take%s no part: no rank computes on %s", idle, idle == 1 ? "" : "s",
+                  idle == 1 ? "s" : "", idle == 1 ? "it" : "them"));
   return ATOLL_OK;
 }
 

@@ -1,7 +1,8 @@
 /* From devices to islands: class, speed, place, then order and names.
  *
- * Order: by falling total rate, but only where totals are far apart (twice the gap that splits); otherwise by hardware and then by node
- * name. So neither noise nor the order of nodes decides who is called "a", and indices into islands are as stable as their names. */
+ * Order: by falling total rate, but only where totals are far apart (twice the gap that splits); otherwise by hardware
+ * and then by node name. So neither noise nor the order of nodes decides who is called "a", and indices into islands
+ * are as stable as their names. */
 #include "atoll/island.h"
 
 #include <ctype.h>
@@ -50,7 +51,8 @@ static const char *kind_of(const atoll_topo *t, int i) { return t->node[t->devic
 /* What the text key of profiles shows: speeds are numbered within it, so that one key never means two speeds. */
 static int same_cost(const atoll_topo *t, int i, int j) {
   const atoll_topo_device *a = &t->device[i], *b = &t->device[j];
-  return a->kind == b->kind && strcmp(a->model, b->model) == 0 && a->ncores == b->ncores && strcmp(kind_of(t, i), kind_of(t, j)) == 0;
+  return a->kind == b->kind && strcmp(a->model, b->model) == 0 && a->ncores == b->ncores &&
+         strcmp(kind_of(t, i), kind_of(t, j)) == 0;
 }
 
 static int same_class(const atoll_topo *t, int i, int j) {
@@ -90,7 +92,8 @@ static void letters(int i, char *out, size_t n) {
   out[k] = 0;
 }
 
-/* --- classes, speeds, places ---------------------------------------------------------------------------------------- */
+/* --- classes, speeds, places ----------------------------------------------------------------------------------------
+ */
 
 /* Number the devices by the first one that is alike. Classes are few, so the search stays short. */
 static void number_classes(const atoll_topo *t, island_place *p) {
@@ -163,7 +166,8 @@ static atoll_err number_islands(const atoll_topo *t, const atoll_island_params *
   return err;
 }
 
-/* --- describing one island ------------------------------------------------------------------------------------------- */
+/* --- describing one island -------------------------------------------------------------------------------------------
+ */
 
 static int by_real(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -243,7 +247,8 @@ static atoll_err describe(const atoll_topo *t, const island_place *p, int id, at
   return ATOLL_OK;
 }
 
-/* --- order ------------------------------------------------------------------------------------------------------------ */
+/* --- order
+ * ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct ranked {
   atoll_island island;
@@ -255,7 +260,8 @@ typedef struct ranked {
 
 static int by_total(const void *a, const void *b) {
   const ranked *x = a, *y = b;
-  return x->total != y->total ? (x->total < y->total) - (x->total > y->total) : x->island.device[0] - y->island.device[0];
+  return x->total != y->total ? (x->total < y->total) - (x->total > y->total)
+                              : x->island.device[0] - y->island.device[0];
 }
 
 static int by_tier(const void *a, const void *b) {
@@ -288,7 +294,8 @@ static void order(const atoll_topo *t, const atoll_island_params *params, ranked
     const atoll_topo_device *one = &t->device[r[i].island.device[0]];
     r[i].declared = 1;
     r[i].kind = t->node[one->node].kind;
-    r[i].nominal = one->kind == ATOLL_TOPO_GPU ? ((int64_t)1 << 40) * r[i].island.devices : (int64_t)one->ncores * r[i].island.devices;
+    r[i].nominal = one->kind == ATOLL_TOPO_GPU ? ((int64_t)1 << 40) * r[i].island.devices
+                                               : (int64_t)one->ncores * r[i].island.devices;
     for (int k = 0; k < r[i].island.devices; k++) {
       const atoll_topo_device *d = &t->device[r[i].island.device[k]];
       const char *name = t->node[d->node].name;
@@ -307,13 +314,15 @@ static void order(const atoll_topo *t, const atoll_island_params *params, ranked
   for (int i = 1; i < n; i++) {
     double x = r[i - 1].total, y = r[i].total, gap = x - y;
     double noise = spread * sqrt(x * x + y * y);
-    int apart = gap > params->split_gap * x && ((r[i - 1].declared && r[i].declared) || gap > 2 * params->spread_factor * noise);
+    int apart = gap > params->split_gap * x &&
+                ((r[i - 1].declared && r[i].declared) || gap > 2 * params->spread_factor * noise);
     r[i].tier = r[i - 1].tier + apart;
   }
   qsort(r, (size_t)n, sizeof *r, by_tier);
 }
 
-/* --- all together ------------------------------------------------------------------------------------------------------- */
+/* --- all together
+ * ------------------------------------------------------------------------------------------------------- */
 
 atoll_err atoll_islands_group(const atoll_topo *t, const atoll_island_params *params, atoll_islands **out) {
   island_place *p = calloc((size_t)t->devices + 1, sizeof *p);
@@ -397,7 +406,8 @@ void atoll_islands_destroy(atoll_islands **islands) {
   *islands = NULL;
 }
 
-atoll_err atoll_islands_agree(atoll_comm *comm, const atoll_topo *topo, const atoll_island_params *params, atoll_islands **out) {
+atoll_err atoll_islands_agree(atoll_comm *comm, const atoll_topo *topo, const atoll_island_params *params,
+                              atoll_islands **out) {
   MPI_Comm mpi = atoll_comm_mpi(comm);
   atoll_islands *is = NULL;
   ATOLL_TRY(atoll_agree(mpi, atoll_islands_group(topo, params, &is)));

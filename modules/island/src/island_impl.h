@@ -16,20 +16,24 @@ typedef struct island_place {
   int island; /* before ordering */
 } island_place;
 
-/* split.c: cut the devices of one group where their rates are really apart. Devices get speed[i] = 0, 1, ... by falling rate. */
+/* split.c: cut the devices of one group where their rates are really apart. Devices get speed[i] = 0, 1, ... by falling
+ * rate. */
 typedef struct island_members {
   int n;
   int *device;
 } island_members;
 int island_split(const atoll_topo *topo, const atoll_island_params *params, const island_members *group, int *speed);
 /* The rule itself: is `fast` really faster than `slow`? pooled: the group's typical spread. */
-int island_apart(const atoll_island_params *params, const atoll_samples *fast, const atoll_samples *slow, double pooled, int declared);
+int island_apart(const atoll_island_params *params, const atoll_samples *fast, const atoll_samples *slow, double pooled,
+                 int declared);
 
 /* near.c: components of the devices' nodes under links; near[i] per member. */
-atoll_err island_near(const atoll_topo *topo, const atoll_island_params *params, const island_members *group, int *near);
+atoll_err island_near(const atoll_topo *topo, const atoll_island_params *params, const island_members *group,
+                      int *near);
 
 /* explain.c */
-atoll_err island_reasons(atoll_islands *islands, const atoll_topo *topo, const atoll_island_params *params, const island_place *place);
+atoll_err island_reasons(atoll_islands *islands, const atoll_topo *topo, const atoll_island_params *params,
+                         const island_place *place);
 
 /* group.c */
 int64_t island_memory_class(int64_t bytes);

@@ -1,6 +1,6 @@
-/* Nearness. Devices of one node are near. Nodes are near when a known link between them has at least near_ratio of the best bandwidth
- * known between nodes of the group; being near is transitive (union-find). A pair that was not measured says nothing: parts are kept
- * apart only by a link that is known to be slow. */
+/* Nearness. Devices of one node are near. Nodes are near when a known link between them has at least near_ratio of the
+ * best bandwidth known between nodes of the group; being near is transitive (union-find). A pair that was not measured
+ * says nothing: parts are kept apart only by a link that is known to be slow. */
 #include "island_impl.h"
 
 #include <stdlib.h>
@@ -30,7 +30,8 @@ static int by_node_name(const void *a, const void *b) {
 
 atoll_err island_near(const atoll_topo *topo, const atoll_island_params *params, const island_members *g, int *near) {
   int n = topo->nodes, used = 0;
-  int *up = malloc(sizeof *up * (size_t)(n + 1)), *in = calloc((size_t)n + 1, sizeof *in), *list = malloc(sizeof *list * (size_t)(n + 1));
+  int *up = malloc(sizeof *up * (size_t)(n + 1)), *in = calloc((size_t)n + 1, sizeof *in),
+      *list = malloc(sizeof *list * (size_t)(n + 1));
   if (!up || !in || !list) {
     free(up);
     free(in);

@@ -8,7 +8,8 @@
 
 void atoll_islands_print(const atoll_islands *is, const atoll_topo *t, FILE *f) {
   char hex[33];
-  fprintf(f, "%d island%s, digest %.12s\n", is->count, is->count == 1 ? "" : "s", atoll_digest_text(atoll_islands_digest(is), hex));
+  fprintf(f, "%d island%s, digest %.12s\n", is->count, is->count == 1 ? "" : "s",
+          atoll_digest_text(atoll_islands_digest(is), hex));
   for (int k = 0; k < is->count; k++) {
     const atoll_island *i = &is->island[k];
     fprintf(f, "  %s  %d x %s", i->name, i->devices, i->model);
@@ -78,7 +79,8 @@ atoll_err atoll_islands_to_store(const atoll_islands *is, atoll_store *s, const 
       {"latency_in", "s", "worst latency between members of one node", offsetof(atoll_island, latency_in)},
       {"bandwidth_in", "GB s-1", "worst bandwidth between members of one node", offsetof(atoll_island, bandwidth_in)},
       {"latency_out", "s", "worst latency between nodes of the island", offsetof(atoll_island, latency_out)},
-      {"bandwidth_out", "GB s-1", "worst bandwidth between nodes of the island", offsetof(atoll_island, bandwidth_out)}};
+      {"bandwidth_out", "GB s-1", "worst bandwidth between nodes of the island",
+       offsetof(atoll_island, bandwidth_out)}};
   char path[512], hex[33];
   size_t n = (size_t)is->count;
   int64_t shape[1] = {is->count};
@@ -86,10 +88,10 @@ atoll_err atoll_islands_to_store(const atoll_islands *is, atoll_store *s, const 
   double *real = malloc(sizeof *real * (n + 1));
   int64_t *whole = malloc(sizeof *whole * (n + (size_t)is->devices + 1));
   atoll_err err = text && real && whole ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for %zu islands", n);
-#define WRITE(suffix, call)                                      \
-  do {                                                           \
-    snprintf(path, sizeof path, "%.480s/" suffix, group);        \
-    ATOLL_TRY_GOTO(err, done, call);                             \
+#define WRITE(suffix, call)                                                                                            \
+  do {                                                                                                                 \
+    snprintf(path, sizeof path, "%.480s/" suffix, group);                                                              \
+    ATOLL_TRY_GOTO(err, done, call);                                                                                   \
   } while (0)
   if (err != ATOLL_OK)
     goto done;
@@ -107,7 +109,8 @@ atoll_err atoll_islands_to_store(const atoll_islands *is, atoll_store *s, const 
   WRITE("devices", atoll_store_write(s, path, ATOLL_I64, 1, shape, whole, "1", "number of devices"));
   for (size_t k = 0; k < n; k++)
     whole[k] = is->island[k].memory;
-  WRITE("memory", atoll_store_write(s, path, ATOLL_I64, 1, shape, whole, "byte", "memory per device, the smallest member's"));
+  WRITE("memory",
+        atoll_store_write(s, path, ATOLL_I64, 1, shape, whole, "byte", "memory per device, the smallest member's"));
   for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++) {
     for (size_t k = 0; k < n; k++) {
       double v;
@@ -115,16 +118,21 @@ atoll_err atoll_islands_to_store(const atoll_islands *is, atoll_store *s, const 
       real[k] = v > 0 ? v : NAN; /* unknown is not zero */
     }
     snprintf(path, sizeof path, "%.480s/%s", group, columns[c].name);
-    ATOLL_TRY_GOTO(err, done, atoll_store_write(s, path, ATOLL_F64, 1, shape, real, columns[c].units, columns[c].long_name));
+    ATOLL_TRY_GOTO(err, done,
+                   atoll_store_write(s, path, ATOLL_F64, 1, shape, real, columns[c].units, columns[c].long_name));
   }
   for (int i = 0; i < is->devices; i++)
     whole[i] = is->island_of[i];
   shape[0] = is->devices;
-  WRITE("island_of", atoll_store_write(s, path, ATOLL_I64, 1, shape, whole, "1", "island of each device of the topology, -1 for none"));
-  WRITE("why", atoll_store_write_texts(s, path, (const char *const *)is->why, (size_t)is->why_count, "why devices are together or apart"));
+  WRITE("island_of", atoll_store_write(s, path, ATOLL_I64, 1, shape, whole, "1",
+                                       "island of each device of the topology, -1 for none"));
+  WRITE("why", atoll_store_write_texts(s, path, (const char *const *)is->why, (size_t)is->why_count,
+                                       "why devices are together or apart"));
 #undef WRITE
-  ATOLL_TRY_GOTO(err, done, atoll_store_attr_text(s, group, "digest", atoll_digest_text(atoll_islands_digest(is), hex)));
-  ATOLL_TRY_GOTO(err, done, atoll_store_attr_text(s, group, "identity", atoll_digest_text(atoll_islands_identity(is), hex)));
+  ATOLL_TRY_GOTO(err, done,
+                 atoll_store_attr_text(s, group, "digest", atoll_digest_text(atoll_islands_digest(is), hex)));
+  ATOLL_TRY_GOTO(err, done,
+                 atoll_store_attr_text(s, group, "identity", atoll_digest_text(atoll_islands_identity(is), hex)));
 done:
   free(text);
   free(real);

@@ -1,17 +1,17 @@
 /* When do two devices of the same hardware count as different?
  *
- * Measurements on a shared machine are noisy, and a plan must not depend on the noise. A group of like devices, sorted by the median of a
- * rate, is cut between two neighbours only when all of these hold:
+ * Measurements on a shared machine are noisy, and a plan must not depend on the noise. A group of like devices, sorted
+ * by the median of a rate, is cut between two neighbours only when all of these hold:
  *
  *   1. the medians are further apart than split_gap (10 %) of the faster one;
- *   2. the gap exceeds spread_factor (4) combined spreads, where a device's spread is at least the group's typical one (nine
- *      samples may look calm by chance, a whole group does not);
- *   3. even the slower device's best sample stays below the faster one's median by split_gap: a busy machine makes samples slow, it
- *      never makes them fast, so a device that was once fast is fast;
+ *   2. the gap exceeds spread_factor (4) combined spreads, where a device's spread is at least the group's typical one
+ *      (nine samples may look calm by chance, a whole group does not);
+ *   3. even the slower device's best sample stays below the faster one's median by split_gap: a busy machine makes
+ *      samples slow, it never makes them fast, so a device that was once fast is fast;
  *   4. there are at least five samples on each side. Declared rates are one value each and only face rule 1.
  *
- * Cutting between neighbours is transitive by construction and independent of the order of devices. Quantities are looked at in turn: f32
- * rate, bf16 rate, memory bandwidth; each refines the parts of the one before. */
+ * Cutting between neighbours is transitive by construction and independent of the order of devices. Quantities are
+ * looked at in turn: f32 rate, bf16 rate, memory bandwidth; each refines the parts of the one before. */
 #include "island_impl.h"
 
 #include <math.h>
@@ -19,9 +19,12 @@
 
 #define QUANTITIES 3
 
-static const atoll_samples *quantity(const atoll_topo_device *d, int q) { return q == 0 ? &d->gemm_f32 : q == 1 ? &d->gemm_bf16 : &d->bandwidth; }
+static const atoll_samples *quantity(const atoll_topo_device *d, int q) {
+  return q == 0 ? &d->gemm_f32 : q == 1 ? &d->gemm_bf16 : &d->bandwidth;
+}
 
-int island_apart(const atoll_island_params *params, const atoll_samples *fast, const atoll_samples *slow, double pooled, int declared) {
+int island_apart(const atoll_island_params *params, const atoll_samples *fast, const atoll_samples *slow, double pooled,
+                 int declared) {
   double f = atoll_samples_median(fast), s = atoll_samples_median(slow);
   if (!(f > 0) || !(s > 0) || !(f - s > params->split_gap * f))
     return 0;
@@ -40,9 +43,11 @@ typedef struct item {
   int member;
 } item;
 
-static int by_median(const void *a, const void *b) { /* falling; unknown last; ties have no gap, so their order is without effect */
+static int by_median(const void *a,
+                     const void *b) { /* falling; unknown last; ties have no gap, so their order is without effect */
   const item *x = a, *y = b;
-  return x->median != y->median ? (x->median < y->median) - (x->median > y->median) : (x->member > y->member) - (x->member < y->member);
+  return x->median != y->median ? (x->median < y->median) - (x->median > y->median)
+                                : (x->member > y->member) - (x->member < y->member);
 }
 
 static int by_number(const void *a, const void *b) {
@@ -77,7 +82,9 @@ int island_split(const atoll_topo *topo, const atoll_island_params *params, cons
         const atoll_topo_device *d = &topo->device[g->device[items[k].member]];
         if (k > 0) {
           const atoll_topo_device *before = &topo->device[g->device[items[k - 1].member]];
-          made += island_apart(params, quantity(before, q), quantity(d, q), pooled, before->declared && d->declared && quantity(before, q)->n == 1 && quantity(d, q)->n == 1);
+          made +=
+              island_apart(params, quantity(before, q), quantity(d, q), pooled,
+                           before->declared && d->declared && quantity(before, q)->n == 1 && quantity(d, q)->n == 1);
         }
         next[items[k].member] = made;
       }

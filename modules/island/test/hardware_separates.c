@@ -40,7 +40,8 @@ static void each_property(void **state) {
 static void profiles_get_one_key_per_speed(void **state) {
   (void)state;
   char a[224], b[224];
-  atoll_topo *t = load_topo("2x(core:4 memory=8GiB f32=100 model=Epyc), 2x(core:4 memory=8GiB f32=50 model=Epyc), core:4 memory=4GiB f32=50 model=Epyc");
+  atoll_topo *t = load_topo("2x(core:4 memory=8GiB f32=100 model=Epyc), 2x(core:4 memory=8GiB f32=50 model=Epyc), "
+                            "core:4 memory=4GiB f32=50 model=Epyc");
   atoll_islands *is = group(t);
   assert_int_equal(is->count, 3);
   atoll_island_class(is, is->island_of[0], a, sizeof a);
@@ -69,7 +70,7 @@ static void rates_of_an_island_are_medians(void **state) {
   assert_int_equal(is->count, 2);
   const atoll_island *i = &is->island[0];
   assert_true(i->gemm_f32 == 101 && i->bandwidth == 10 && i->gemm_bf16 == 0);
-  assert_true(i->memory == ((int64_t)8 << 30) - 1000); /* the smallest member's */
+  assert_true(i->memory == ((int64_t)8 << 30) - 1000);          /* the smallest member's */
   assert_true(i->bandwidth_out == 4 && i->latency_out == 1e-6); /* links that leave the island do not count */
   assert_true(i->bandwidth_in == 0);                            /* one device a node */
   assert_int_equal(i->nodes, 3);
@@ -92,7 +93,8 @@ static void idle_devices_take_no_part(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_property), cmocka_unit_test(profiles_get_one_key_per_speed), cmocka_unit_test(rates_of_an_island_are_medians),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_property), cmocka_unit_test(profiles_get_one_key_per_speed),
+                                     cmocka_unit_test(rates_of_an_island_are_medians),
                                      cmocka_unit_test(idle_devices_take_no_part)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A noisy machine does not change the islands: thousands of random measurements of equal devices never split them, and of devices
- * that are really twice as fast always do, with the same names and identity. */
+/* A noisy machine does not change the islands: thousands of random measurements of equal devices never split them, and
+ * of devices that are really twice as fast always do, with the same names and identity. */
 #include "island_test.h"
 
 static void equal_devices_stay_together(void **state) {
@@ -20,7 +20,8 @@ static void equal_devices_stay_together(void **state) {
     }
     atoll_islands *is = group(t);
     if (is->count != 1 || !atoll_digest_equal(want, atoll_islands_identity(is)))
-      fail_msg("draw %d (noise %d, level %.2f) made %d islands: %s", draw, kind, level, is->count, is->why_count > 2 ? is->why[is->why_count - 1] : "");
+      fail_msg("draw %d (noise %d, level %.2f) made %d islands: %s", draw, kind, level, is->count,
+               is->why_count > 2 ? is->why[is->why_count - 1] : "");
     atoll_islands_destroy(&is);
   }
   atoll_topo_destroy(&t);
@@ -38,7 +39,8 @@ static void different_devices_stay_apart(void **state) {
     atoll_islands *is = group(t);
     char hex[33];
     atoll_digest_text(atoll_islands_identity(is), hex);
-    if (is->count != 2 || is->island[0].devices != 4 || is->island_of[0] != 1 || (identity[0] && strcmp(hex, identity) != 0))
+    if (is->count != 2 || is->island[0].devices != 4 || is->island_of[0] != 1 ||
+        (identity[0] && strcmp(hex, identity) != 0))
       fail_msg("draw %d (level %.3f) made %d islands", draw, level, is->count);
     strcpy(identity, hex);
     assert_string_equal(is->island[0].name, "a");
@@ -67,7 +69,8 @@ static void few_samples_never_split(void **state) {
   atoll_topo_destroy(&t);
 }
 
-/* Two kinds of hardware of about the same total rate: noise must not swap their names, because plans refer to islands by index. */
+/* Two kinds of hardware of about the same total rate: noise must not swap their names, because plans refer to islands
+ * by index. */
 static void names_do_not_swap(void **state) {
   (void)state;
   atoll_topo *t = load_topo("2x(core:4 memory=16GiB), 4x(core:2 memory=8GiB)");
@@ -89,7 +92,8 @@ static void names_do_not_swap(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_devices_stay_together), cmocka_unit_test(different_devices_stay_apart), cmocka_unit_test(few_samples_never_split),
-                                     cmocka_unit_test(names_do_not_swap)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_devices_stay_together),
+                                     cmocka_unit_test(different_devices_stay_apart),
+                                     cmocka_unit_test(few_samples_never_split), cmocka_unit_test(names_do_not_swap)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

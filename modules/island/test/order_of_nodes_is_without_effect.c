@@ -1,4 +1,5 @@
-/* The same cluster with its nodes listed in any order has the same islands: same names, same members by node name, same explanation. */
+/* The same cluster with its nodes listed in any order has the same islands: same names, same members by node name, same
+ * explanation. */
 #include "island_test.h"
 
 #define NODES 11

@@ -1,4 +1,5 @@
-/* Like devices with a slow link between them are two islands; an unmeasured pair says nothing; nearness is transitive. */
+/* Like devices with a slow link between them are two islands; an unmeasured pair says nothing; nearness is transitive.
+ */
 #include "island_test.h"
 
 static int count(atoll_topo *t) {
@@ -72,7 +73,8 @@ static void other_classes_do_not_matter(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(slow_between_two_halves), cmocka_unit_test(nearness_is_transitive), cmocka_unit_test(silence_does_not_separate),
-                                     cmocka_unit_test(other_classes_do_not_matter)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(slow_between_two_halves), cmocka_unit_test(nearness_is_transitive),
+      cmocka_unit_test(silence_does_not_separate), cmocka_unit_test(other_classes_do_not_matter)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

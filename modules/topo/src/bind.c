@@ -1,8 +1,9 @@
 /* Binding a process to its device's cores.
  *
- * The process is narrowed to the device's hardware threads within what it is allowed now; OpenMP's workers get one core each. The calling
- * thread keeps all of the device's cores: threads made later (MPI, watchdogs, larger OpenMP teams) inherit its set, and must not all land
- * on one core. A binding that fails, or that would squeeze two ranks onto one core, is left out: it never ends a job. */
+ * The process is narrowed to the device's hardware threads within what it is allowed now; OpenMP's workers get one core
+ * each. The calling thread keeps all of the device's cores: threads made later (MPI, watchdogs, larger OpenMP teams)
+ * inherit its set, and must not all land on one core. A binding that fails, or that would squeeze two ranks onto one
+ * core, is left out: it never ends a job. */
 #include "topo_impl.h"
 
 #include <dirent.h>
@@ -88,7 +89,8 @@ static int shared(const atoll_topo *topo, int device, hwloc_const_bitmap_t set) 
   hwloc_bitmap_t other = hwloc_bitmap_alloc();
   int yes = 0;
   for (int i = n->first_device; i < n->first_device + n->devices && !yes; i++)
-    if (i != device && topo->device[i].rank >= 0 && topo->device[i].kind == ATOLL_TOPO_CPU && topo_cpuset_parse(topo->device[i].cores, other) == 0)
+    if (i != device && topo->device[i].rank >= 0 && topo->device[i].kind == ATOLL_TOPO_CPU &&
+        topo_cpuset_parse(topo->device[i].cores, other) == 0)
       yes = hwloc_bitmap_intersects(other, set);
   hwloc_bitmap_free(other);
   return yes;
@@ -129,7 +131,8 @@ void atoll_topo_bind(const atoll_topo *topo, int device, int *threads, int *boun
   if (d->kind == ATOLL_TOPO_CPU || *threads > cores)
     *threads = cores;
   if (hwloc_bitmap_weight(want) < asked)
-    atoll_warn("%d of the device's %d hardware threads %s are allowed for this process; using %d threads", hwloc_bitmap_weight(want), asked, d->cores, *threads);
+    atoll_warn("%d of the device's %d hardware threads %s are allowed for this process; using %d threads",
+               hwloc_bitmap_weight(want), asked, d->cores, *threads);
   if (getenv("OMP_PROC_BIND") || getenv("OMP_PLACES") || getenv("GOMP_CPU_AFFINITY")) {
     atoll_debug("not bound: OMP_PROC_BIND, OMP_PLACES or GOMP_CPU_AFFINITY decides");
     goto done;

@@ -12,11 +12,12 @@
  *        gemm_f32: 500           GFLOP/s per CPU device
  *        gemm_bf16: 1000
  *        bandwidth: 100          GB/s per CPU device, read + write
- *        gpu: {model: ..., memory: 40GiB, isa: sm_80, gemm_f32: 15000, gemm_bf16: 200000, bandwidth: 1400}   for each GPU of the file
+ *        gpu: {model: ..., memory: 40GiB, isa: sm_80, gemm_f32: 15000, gemm_bf16: 200000, bandwidth: 1400}
+ *                                each GPU of the file
  *    links:
- *      in_node: {latency: 1e-6, bandwidth: 10}          s and GB/s, inside every node
- *      between: {latency: 2e-6, bandwidth: 12}          between any two nodes
- *      pairs:                                           exceptions; a and b are node names or kinds; a = b of a node: inside it
+ *      in_node: {latency: 1e-6, bandwidth: 10}       s and GB/s, inside every node
+ *      between: {latency: 2e-6, bandwidth: 12}       between any two nodes
+ *      pairs:                                        exceptions; a and b are node names or kinds
  *        - {a: fast, b: slow, latency: 50e-6, bandwidth: 1}
  *
  * Declared rates and links are taken at their word: probes measure only what is not declared. */
@@ -30,7 +31,7 @@
 #include "atoll/file.h"
 #include "atoll/yaml.h"
 
-#define RATE_MAX 1e12
+#define RATE_MAX  1e12
 #define PAIRS_MAX 32 /* nodes up to which every pair gets its own link */
 
 static atoll_err read_gpu(atoll_yaml *map, atoll_topo_host *host) {
@@ -39,7 +40,8 @@ static atoll_err read_gpu(atoll_yaml *map, atoll_topo_host *host) {
   if (!gpu)
     return ATOLL_OK;
   if (host->ngpus == 0)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: gpu is declared, but the node's topology has no GPU", atoll_yaml_file(gpu), atoll_yaml_line(gpu));
+    return atoll_fail(ATOLL_USAGE, "%s:%d: gpu is declared, but the node's topology has no GPU", atoll_yaml_file(gpu),
+                      atoll_yaml_line(gpu));
   atoll_topo_gpu like = {0};
   ATOLL_TRY(atoll_yaml_string(gpu, "model", 0, like.model, sizeof like.model));
   ATOLL_TRY(atoll_yaml_string(gpu, "isa", 0, like.isa, sizeof like.isa));
@@ -66,14 +68,16 @@ static atoll_err read_node(const char *folder, atoll_yaml *map, atoll_topo_hosts
   char name[64], file[ATOLL_OPT_STRING_MAX] = "", synthetic[ATOLL_OPT_STRING_MAX] = "", path[1400], where[600];
   int64_t count = 1, devices = 0;
   if (!atoll_yaml_is_map(map))
-    return atoll_fail(ATOLL_USAGE, "%s:%d: found a scalar or list, expected a node: {name: ..., file: ...}", atoll_yaml_file(map), atoll_yaml_line(map));
+    return atoll_fail(ATOLL_USAGE, "%s:%d: found a scalar or list, expected a node: {name: ..., file: ...}",
+                      atoll_yaml_file(map), atoll_yaml_line(map));
   ATOLL_TRY(atoll_yaml_string(map, "name", 1, name, sizeof name - 12));
   ATOLL_TRY(atoll_yaml_int(map, "count", 0, 1, 65536, &count));
   ATOLL_TRY(atoll_yaml_string(map, "file", 0, file, sizeof file));
   ATOLL_TRY(atoll_yaml_string(map, "synthetic", 0, synthetic, sizeof synthetic));
   snprintf(where, sizeof where, "%.500s:%d", atoll_yaml_file(map), atoll_yaml_line(map));
   if (!file[0] == !synthetic[0])
-    return atoll_fail(ATOLL_USAGE, "%s: node '%s' has %s, expected one of 'file' and 'synthetic'", where, name, file[0] ? "both 'file' and 'synthetic'" : "neither 'file' nor 'synthetic'");
+    return atoll_fail(ATOLL_USAGE, "%s: node '%s' has %s, expected one of 'file' and 'synthetic'", where, name,
+                      file[0] ? "both 'file' and 'synthetic'" : "neither 'file' nor 'synthetic'");
   int first = out->count;
   atoll_topo_host *host;
   ATOLL_TRY(topo_hosts_add(out, &host));
@@ -154,13 +158,16 @@ static atoll_err set_link(atoll_topo_hosts *out, int a, int b, const atoll_topo_
   return ATOLL_OK;
 }
 
-static int named(const atoll_topo_host *h, const char *word) { return strcmp(h->name, word) == 0 || strcmp(h->kind, word) == 0; }
+static int named(const atoll_topo_host *h, const char *word) {
+  return strcmp(h->name, word) == 0 || strcmp(h->kind, word) == 0;
+}
 
 static atoll_err read_pair(atoll_yaml *map, atoll_topo_hosts *out) {
   char a[64], b[64];
   atoll_topo_link like = {0};
   if (!atoll_yaml_is_map(map))
-    return atoll_fail(ATOLL_USAGE, "%s:%d: found a scalar or list, expected {a: ..., b: ..., bandwidth: ...}", atoll_yaml_file(map), atoll_yaml_line(map));
+    return atoll_fail(ATOLL_USAGE, "%s:%d: found a scalar or list, expected {a: ..., b: ..., bandwidth: ...}",
+                      atoll_yaml_file(map), atoll_yaml_line(map));
   ATOLL_TRY(atoll_yaml_string(map, "a", 1, a, sizeof a));
   ATOLL_TRY(atoll_yaml_string(map, "b", 1, b, sizeof b));
   ATOLL_TRY(read_rate(map, &like));
@@ -170,8 +177,8 @@ static atoll_err read_pair(atoll_yaml *map, atoll_topo_hosts *out) {
     for (int i = 0; i < out->count; i++)
       known |= named(&out->host[i], word[w]);
     if (!known)
-      return atoll_fail(ATOLL_USAGE, "%s:%d: %s: found '%s', expected the name or kind of a node", atoll_yaml_file(map), atoll_yaml_line(map), w ? "b" : "a",
-                        word[w]);
+      return atoll_fail(ATOLL_USAGE, "%s:%d: %s: found '%s', expected the name or kind of a node", atoll_yaml_file(map),
+                        atoll_yaml_line(map), w ? "b" : "a", word[w]);
   }
   for (int i = 0; i < out->count; i++)
     for (int j = 0; j < out->count; j++)

@@ -33,7 +33,8 @@ static void number(diff *d, const char *where, const char *what, int64_t a, int6
 }
 
 /* Different only when the medians are further apart than twice both spreads together, and than 5 %. */
-static void samples(diff *d, const char *where, const char *what, const atoll_samples *a, const atoll_samples *b, const char *unit) {
+static void samples(diff *d, const char *where, const char *what, const atoll_samples *a, const atoll_samples *b,
+                    const char *unit) {
   if (!a->n && !b->n)
     return;
   double x = atoll_samples_median(a), y = atoll_samples_median(b);

@@ -1,12 +1,14 @@
 /* Hosts and placement -> nodes and devices. Pure: every rank computes it from the same bytes.
  *
- * CPU devices of a node: when launchers bound the ranks to disjoint sets, each rank keeps its own. Otherwise the allowed cores are cut in
- * hwloc's order: evenly inside each NUMA node when the ranks divide evenly over NUMA nodes, else evenly over the whole list, so that
- * parts are contiguous and as near as the numbers allow. More ranks than cores share cores and say so. Memory is divided evenly: per-node
- * limits by the number of CPU devices, per-process limits not at all; the smallest wins and is named.
+ * CPU devices of a node: when launchers bound the ranks to disjoint sets, each rank keeps its own. Otherwise the
+ * allowed cores are cut in hwloc's order: evenly inside each NUMA node when the ranks divide evenly over NUMA nodes,
+ * else evenly over the whole list, so that parts are contiguous and as near as the numbers allow. More ranks than cores
+ * share cores and say so. Memory is divided evenly: per-node limits by the number of CPU devices, per-process limits
+ * not at all; the smallest wins and is named.
  *
- * GPUs: one rank each. A rank bound to a part of the machine takes the free GPU nearest to its cores, otherwise the next by PCI address.
- * GPUs without a rank are listed with rank -1. Ranks beyond the GPUs get cores in `auto`, and are an error for device=gpu. */
+ * GPUs: one rank each. A rank bound to a part of the machine takes the free GPU nearest to its cores, otherwise the
+ * next by PCI address. GPUs without a rank are listed with rank -1. Ranks beyond the GPUs get cores in `auto`, and are
+ * an error for device=gpu. */
 #include "topo_impl.h"
 
 #include <stdio.h>
@@ -61,7 +63,8 @@ static void cut(const atoll_topo_host *h, const int *list, int n, int parts, spl
   }
 }
 
-static void describe_cores(const atoll_topo_host *h, const int *list, int n, hwloc_const_bitmap_t only, atoll_topo_device *d) {
+static void describe_cores(const atoll_topo_host *h, const int *list, int n, hwloc_const_bitmap_t only,
+                           atoll_topo_device *d) {
   hwloc_bitmap_t set = hwloc_bitmap_alloc();
   int kind = -2;
   d->numa = -2;
@@ -165,7 +168,8 @@ static atoll_topo_device *add_device(atoll_topo *t, int node) {
   return d;
 }
 
-static atoll_err divide_host(const atoll_topo_params *params, const atoll_topo_host *h, int node, const topo_places *p, const local *l, atoll_topo *t) {
+static atoll_err divide_host(const atoll_topo_params *params, const atoll_topo_host *h, int node, const topo_places *p,
+                             const local *l, atoll_topo *t) {
   int launched = l->rank != NULL, gpu_ready = 1;
   const char *why_not = "no GPU device backend is installed";
   if (launched)
@@ -191,14 +195,18 @@ static atoll_err divide_host(const atoll_topo_params *params, const atoll_topo_h
   }
   if (params->device == 2 && launched && !gpu_ready) {
     topo_gpu_ready(&why_not);
-    err = atoll_fail(ATOLL_UNAVAILABLE, "topo.device=gpu, but no device backend drives the GPUs of node %s: %s", h->name, why_not);
+    err = atoll_fail(ATOLL_UNAVAILABLE, "topo.device=gpu, but no device backend drives the GPUs of node %s: %s",
+                     h->name, why_not);
     goto done;
   }
   if (params->device == 0 && h->ngpus > 0 && !gpu_ready)
-    topo_note(t->note, sizeof t->note, "%s: %d GPUs are seen, but no device backend drives them here; ranks compute on cores", h->name, h->ngpus);
+    topo_note(t->note, sizeof t->note,
+              "%s: %d GPUs are seen, but no device backend drives them here; ranks compute on cores", h->name,
+              h->ngpus);
   int on_gpu = want_gpu ? (launched ? (l->n < h->ngpus ? l->n : h->ngpus) : h->ngpus) : 0;
   if (params->device == 2 && launched && l->n > h->ngpus) {
-    err = atoll_fail(ATOLL_UNAVAILABLE, "topo.device=gpu: %d ranks on node %s, which has %d GPUs", l->n, h->name, h->ngpus);
+    err = atoll_fail(ATOLL_UNAVAILABLE, "topo.device=gpu: %d ranks on node %s, which has %d GPUs", l->n, h->name,
+                     h->ngpus);
     goto done;
   }
   /* GPUs in PCI order, whoever computes on them. */
@@ -218,13 +226,17 @@ static atoll_err divide_host(const atoll_topo_params *params, const atoll_topo_h
     taken[g] = 1;
     t->device[first + g].rank = l->rank[k];
   }
-  int cpus = launched ? l->n - on_gpu : want_gpu ? 0 : params->ranks_per_node > 0 ? (int)params->ranks_per_node : h->declared_devices;
+  int cpus = launched                     ? l->n - on_gpu
+             : want_gpu                   ? 0
+             : params->ranks_per_node > 0 ? (int)params->ranks_per_node
+                                          : h->declared_devices;
   if (!launched && !want_gpu && cpus == 0) { /* one per package that has usable cores */
     for (int i = 0; i < usable; i++)
       cpus += i == 0 || h->core[list[i]].package != h->core[list[i - 1]].package;
   }
   if (on_gpu && cpus)
-    topo_note(t->note, sizeof t->note, "%s: %d ranks, %d GPUs; the other ranks compute on cores", h->name, l->n, h->ngpus);
+    topo_note(t->note, sizeof t->note, "%s: %d ranks, %d GPUs; the other ranks compute on cores", h->name, l->n,
+              h->ngpus);
   if (cpus > 0) {
     parts = calloc((size_t)cpus, sizeof *parts);
     if (!parts) {
@@ -313,8 +325,8 @@ static int shares_kernel(const topo_places *p, const int *host_of, int host) {
   return 0;
 }
 
-atoll_err topo_divide(const atoll_topo_params *params, const char *backend, const atoll_topo_hosts *hosts, const topo_places *p, const int *host_of,
-                      atoll_topo **out) {
+atoll_err topo_divide(const atoll_topo_params *params, const char *backend, const atoll_topo_hosts *hosts,
+                      const topo_places *p, const int *host_of, atoll_topo **out) {
   atoll_topo *t = calloc(1, sizeof *t);
   if (!t)
     return atoll_fail(ATOLL_NOMEM, "no memory for a topology");

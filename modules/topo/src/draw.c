@@ -1,6 +1,7 @@
-/* A drawing of the topology as SVG, for eyes: one card per node (equal neighbours share a card), NUMA nodes as frames inside it, devices as
- * boxes in them, coloured by hardware class; below, a matrix of the links, whose shade is the bandwidth on a logarithmic scale. Everything is
- * laid out from the counts alone, so a drawing is the same wherever it is made. */
+/* A drawing of the topology as SVG, for eyes: one card per node (equal neighbours share a card), NUMA nodes as frames
+ * inside it, devices as boxes in them, coloured by hardware class; below, a matrix of the links, whose shade is the
+ * bandwidth on a logarithmic scale. Everything is laid out from the counts alone, so a drawing is the same wherever it
+ * is made. */
 #include "topo_impl.h"
 
 #include <math.h>
@@ -9,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOX_W 148
-#define BOX_H 76
-#define GAP 10
-#define CARDS_MAX 48
+#define BOX_W      148
+#define BOX_H      76
+#define GAP        10
+#define CARDS_MAX  48
 #define MATRIX_MAX 32
 
 typedef struct canvas {
@@ -92,8 +93,10 @@ static const char *rate_text(double gflops, char *buf, size_t n) {
 }
 
 /* Fill and edge per hardware class. */
-static const char *const fills[] = {"#cfe3f7", "#fde0c5", "#d3ecd0", "#ead7f2", "#f9d5da", "#f3ecc2", "#cdeeee", "#e3dcd2"};
-static const char *const edges[] = {"#2f6fb0", "#c46a1c", "#3d8b40", "#8445a3", "#c0394f", "#9a8a14", "#1f8a8a", "#7a6a55"};
+static const char *const fills[] = {"#cfe3f7", "#fde0c5", "#d3ecd0", "#ead7f2",
+                                    "#f9d5da", "#f3ecc2", "#cdeeee", "#e3dcd2"};
+static const char *const edges[] = {"#2f6fb0", "#c46a1c", "#3d8b40", "#8445a3",
+                                    "#c0394f", "#9a8a14", "#1f8a8a", "#7a6a55"};
 #define COLOURS 8
 
 static int class_of(const atoll_topo *t, int i) {
@@ -101,8 +104,10 @@ static int class_of(const atoll_topo *t, int i) {
   for (int j = 0; j <= i; j++) {
     int seen = 0;
     for (int k = 0; k < j && !seen; k++)
-      seen = strcmp(t->device[k].model, t->device[j].model) == 0 && strcmp(t->node[t->device[k].node].kind, t->node[t->device[j].node].kind) == 0;
-    int same = strcmp(t->device[i].model, t->device[j].model) == 0 && strcmp(t->node[t->device[i].node].kind, t->node[t->device[j].node].kind) == 0;
+      seen = strcmp(t->device[k].model, t->device[j].model) == 0 &&
+             strcmp(t->node[t->device[k].node].kind, t->node[t->device[j].node].kind) == 0;
+    int same = strcmp(t->device[i].model, t->device[j].model) == 0 &&
+               strcmp(t->node[t->device[i].node].kind, t->node[t->device[j].node].kind) == 0;
     if (same)
       return next;
     next += !seen;
@@ -111,7 +116,7 @@ static int class_of(const atoll_topo *t, int i) {
 }
 
 typedef struct card {
-  int node, count; /* first node, how many equal ones follow it */
+  int node, count;           /* first node, how many equal ones follow it */
   int columns, frames, wide; /* wide: width of a device box */
   double w, h, x, y;
 } card;
@@ -139,24 +144,34 @@ static void draw_device(canvas *c, const atoll_topo *t, int i, double x, double 
   const atoll_topo_device *d = &t->device[i];
   char a[64], b[64];
   int colour = class_of(t, i) % COLOURS, idle = ranks && d->rank < 0;
-  put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"5\" fill=\"%s\" stroke=\"%s\"%s/>\n", x, y, w, BOX_H, idle ? "#f2f2f2" : fills[colour],
-      idle ? "#aaaaaa" : edges[colour], idle ? " stroke-dasharray=\"4 3\"" : "");
+  put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" rx=\"5\" fill=\"%s\" stroke=\"%s\"%s/>\n", x, y, w,
+      BOX_H, idle ? "#f2f2f2" : fills[colour], idle ? "#aaaaaa" : edges[colour],
+      idle ? " stroke-dasharray=\"4 3\"" : "");
   if (d->kind == ATOLL_TOPO_GPU)
     label(c, x + 8, y + 17, "dev", 20, "GPU %s", d->pci);
   else
-    label(c, x + 8, y + 17, "dev", d->rank >= 0 ? 14 : 20, strncmp(d->cores, "0x", 2) == 0 ? "%d cores" : d->ncores == 1 ? "%d core: %s" : "%d cores: %s", d->ncores, d->cores);
+    label(c, x + 8, y + 17, "dev", d->rank >= 0 ? 14 : 20,
+          strncmp(d->cores, "0x", 2) == 0 ? "%d cores"
+          : d->ncores == 1                ? "%d core: %s"
+                                          : "%d cores: %s",
+          d->ncores, d->cores);
   if (d->rank >= 0) {
     int wide = d->rank > 9 ? d->rank > 99 ? 62 : 54 : 46;
-    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"17\" rx=\"8\" fill=\"%s\"/>\n", x + w - wide - 5, y + 5 + (d->kind == ATOLL_TOPO_GPU) * 50.0, wide, edges[colour]);
-    put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"rank\">rank %d</text>\n", x + w - 5 - wide / 2.0, y + 17 + (d->kind == ATOLL_TOPO_GPU) * 50.0, d->rank);
+    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"17\" rx=\"8\" fill=\"%s\"/>\n", x + w - wide - 5,
+        y + 5 + (d->kind == ATOLL_TOPO_GPU) * 50.0, wide, edges[colour]);
+    put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"rank\">rank %d</text>\n", x + w - 5 - wide / 2.0,
+        y + 17 + (d->kind == ATOLL_TOPO_GPU) * 50.0, d->rank);
   }
-  label(c, x + 8, y + 34, "small", 24, "%s%s%s", bytes_text(d->memory, a, sizeof a), d->memory_limit[0] && strcmp(d->memory_limit, "device") != 0 ? ", " : "",
+  label(c, x + 8, y + 34, "small", 24, "%s%s%s", bytes_text(d->memory, a, sizeof a),
+        d->memory_limit[0] && strcmp(d->memory_limit, "device") != 0 ? ", " : "",
         strcmp(d->memory_limit, "device") != 0 ? d->memory_limit : "");
-  double f32 = atoll_samples_median(&d->gemm_f32), bf16 = atoll_samples_median(&d->gemm_bf16), gb = atoll_samples_median(&d->bandwidth);
+  double f32 = atoll_samples_median(&d->gemm_f32), bf16 = atoll_samples_median(&d->gemm_bf16),
+         gb = atoll_samples_median(&d->bandwidth);
   if (f32 > 0)
     label(c, x + 8, y + 50, "small", 26, "f32 %s%s", rate_text(f32, a, sizeof a), d->declared ? "" : " *");
   if (bf16 > 0)
-    label(c, x + 8, y + 66, "small", d->rank >= 0 && d->kind == ATOLL_TOPO_GPU ? 17 : 26, "bf16 %s", rate_text(bf16, b, sizeof b));
+    label(c, x + 8, y + 66, "small", d->rank >= 0 && d->kind == ATOLL_TOPO_GPU ? 17 : 26, "bf16 %s",
+          rate_text(bf16, b, sizeof b));
   else if (gb > 0)
     label(c, x + 8, y + 66, "small", 26, "memory %.3g GB/s", gb);
 }
@@ -167,28 +182,32 @@ static void draw_card(canvas *c, const atoll_topo *t, const card *k, int *list, 
   put(c, "<g>\n");
   /* A plain second rectangle as shadow: filters are not drawn by every viewer. */
   for (int top = 0; top < 2; top++)
-    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" rx=\"9\" fill=\"%s\" stroke=\"%s\"/>\n", k->x + 2 * !top, k->y + 3 * !top, k->w, k->h,
-        top ? "#ffffff" : "#e4e8ec", top ? "#9aa4ae" : "none");
+    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" rx=\"9\" fill=\"%s\" stroke=\"%s\"/>\n",
+        k->x + 2 * !top, k->y + 3 * !top, k->w, k->h, top ? "#ffffff" : "#e4e8ec", top ? "#9aa4ae" : "none");
   if (k->count > 1)
     snprintf(count, sizeof count, " ... %.16s", t->node[k->node + k->count - 1].name);
-  label(c, k->x + 12, k->y + 23, "name", (int)(k->w / 10), "%s%s%s%s", n->name, count, n->kind[0] ? "  \xc2\xb7  " : "", n->kind);
+  label(c, k->x + 12, k->y + 23, "name", (int)(k->w / 10), "%s%s%s%s", n->name, count, n->kind[0] ? "  \xc2\xb7  " : "",
+        n->kind);
   if (k->count > 1)
     put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"times\">\xc3\x97 %d</text>\n", k->x + k->w - 12, k->y + 24, k->count);
   const atoll_topo_device *d = n->devices ? &t->device[n->first_device] : NULL;
   label(c, k->x + 12, k->y + 41, "small", (int)(k->w / 6.2), "%s", d ? d->model : "no device");
-  label(c, k->x + 12, k->y + 56, "small", (int)(k->w / 6.2), "%d package%s, %d NUMA, %d/%d threads, %s", n->sockets, n->sockets == 1 ? "" : "s", n->numa_nodes, n->allowed_threads,
-        n->threads, bytes_text(n->memory, a, sizeof a));
+  label(c, k->x + 12, k->y + 56, "small", (int)(k->w / 6.2), "%d package%s, %d NUMA, %d/%d threads, %s", n->sockets,
+        n->sockets == 1 ? "" : "s", n->numa_nodes, n->allowed_threads, n->threads, bytes_text(n->memory, a, sizeof a));
   double y = k->y + 68;
   for (int f = 0; f < k->frames; f++) {
     int numa, m = frame(t, k->node, f, list, &numa), rows = (m + k->columns - 1) / k->columns;
     double h = rows * (BOX_H + GAP) + GAP + 14;
-    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" rx=\"5\" fill=\"#f6f8fa\" stroke=\"#d4dae0\"/>\n", k->x + GAP, y, k->w - 2 * GAP, h);
+    put(c,
+        "<rect x=\"%.0f\" y=\"%.0f\" width=\"%.0f\" height=\"%.0f\" rx=\"5\" fill=\"#f6f8fa\" stroke=\"#d4dae0\"/>\n",
+        k->x + GAP, y, k->w - 2 * GAP, h);
     if (numa >= 0)
       label(c, k->x + GAP + 8, y + 14, "frame", 30, "NUMA %d", numa);
     else
       label(c, k->x + GAP + 8, y + 14, "frame", 30, "across NUMA nodes");
     for (int i = 0; i < m; i++)
-      draw_device(c, t, list[i], k->x + 2 * GAP + (i % k->columns) * (BOX_W + GAP), y + 20 + (int)(i / k->columns) * (BOX_H + GAP), k->wide, ranks);
+      draw_device(c, t, list[i], k->x + 2 * GAP + (i % k->columns) * (BOX_W + GAP),
+                  y + 20 + (int)(i / k->columns) * (BOX_H + GAP), k->wide, ranks);
     y += h + GAP;
   }
   for (int i = 0; i < n->nics; i++) {
@@ -198,7 +217,8 @@ static void draw_card(canvas *c, const atoll_topo *t, const card *k, int *list, 
     char speed[32] = "";
     if (nic->speed > 0)
       snprintf(speed, sizeof speed, " %g Gb/s", nic->speed);
-    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"21\" rx=\"10\" fill=\"#eef1f4\" stroke=\"#b5bec7\"/>\n", x, at, w);
+    put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"21\" rx=\"10\" fill=\"#eef1f4\" stroke=\"#b5bec7\"/>\n",
+        x, at, w);
     label(c, x + 9, at + 14, "nic", w / 6, "%s%s", nic->name, speed);
   }
   put(c, "</g>\n");
@@ -206,7 +226,8 @@ static void draw_card(canvas *c, const atoll_topo *t, const card *k, int *list, 
 
 static const char *shade(double t, char buf[8]) { /* 0 = pale, 1 = deep blue */
   const double lo[3] = {236, 242, 249}, hi[3] = {23, 78, 140};
-  snprintf(buf, 8, "#%02x%02x%02x", (int)(lo[0] + t * (hi[0] - lo[0])), (int)(lo[1] + t * (hi[1] - lo[1])), (int)(lo[2] + t * (hi[2] - lo[2])));
+  snprintf(buf, 8, "#%02x%02x%02x", (int)(lo[0] + t * (hi[0] - lo[0])), (int)(lo[1] + t * (hi[1] - lo[1])),
+           (int)(lo[2] + t * (hi[2] - lo[2])));
   return buf;
 }
 
@@ -226,12 +247,15 @@ static double draw_links(canvas *c, const atoll_topo *t, double x0, double y0) {
     return 0;
   int cell = n <= 4 ? 96 : n <= 8 ? 72 : n <= 16 ? 46 : 26, h = n <= 8 ? 46 : n <= 16 ? 32 : 22;
   label(c, x0, y0 + 16, "name", 80, "Links: bandwidth in GB/s%s", n <= 8 ? ", latency in \xc2\xb5s" : "");
-  label(c, x0, y0 + 33, "small", 120, "on the diagonal inside a node; dashes: not measured%s", n < t->nodes ? "; the first nodes only" : "");
+  label(c, x0, y0 + 33, "small", 120, "on the diagonal inside a node; dashes: not measured%s",
+        n < t->nodes ? "; the first nodes only" : "");
   double x = x0 + 110, y = y0 + 62;
   for (int i = 0; i < n; i++) {
     if (n <= 16)
-      put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"axis\" text-anchor=\"middle\">%s</text>\n", x + i * cell + cell / 2.0, y - 6, escaped(t->node[i].name, 10, safe, sizeof safe));
-    put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"axis\" text-anchor=\"end\">%s</text>\n", x - 8, y + i * h + h / 2.0 + 4, escaped(t->node[i].name, 16, safe, sizeof safe));
+      put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"axis\" text-anchor=\"middle\">%s</text>\n", x + i * cell + cell / 2.0,
+          y - 6, escaped(t->node[i].name, 10, safe, sizeof safe));
+    put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"axis\" text-anchor=\"end\">%s</text>\n", x - 8, y + i * h + h / 2.0 + 4,
+        escaped(t->node[i].name, 16, safe, sizeof safe));
   }
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++) {
@@ -242,8 +266,10 @@ static double draw_links(canvas *c, const atoll_topo *t, double x0, double y0) {
       double b = l ? atoll_samples_median(&l->bandwidth) : 0, s = l ? atoll_samples_median(&l->latency) : 0;
       double deep = b > 0 ? hi > lo * 1.001 ? 0.12 + 0.88 * log(b / lo) / log(hi / lo) : 0.5 : 0;
       char colour[8];
-      put(c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"#ffffff\" stroke-width=\"2\"/>\n", x + i * cell, y + j * h, cell, h,
-          b > 0 ? shade(deep, colour) : "#f3f3f3");
+      put(c,
+          "<rect x=\"%.0f\" y=\"%.0f\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"#ffffff\" "
+          "stroke-width=\"2\"/>\n",
+          x + i * cell, y + j * h, cell, h, b > 0 ? shade(deep, colour) : "#f3f3f3");
       const char *ink = deep > 0.45 ? "light" : "dark";
       double mx = x + i * cell + cell / 2.0, my = y + j * h + h / 2.0 + 4;
       if (!(b > 0)) {
@@ -255,7 +281,8 @@ static double draw_links(canvas *c, const atoll_topo *t, double x0, double y0) {
       } else if (n <= 16) {
         put(c, "<text x=\"%.0f\" y=\"%.0f\" class=\"cell %s\">%.3g</text>\n", mx, my, ink, b);
       } else {
-        put(c, "<title>%s - %s: %.3g GB/s</title>\n", escaped(t->node[i].name, 60, safe, sizeof safe), escaped(t->node[j].name, 60, other, sizeof other), b);
+        put(c, "<title>%s - %s: %.3g GB/s</title>\n", escaped(t->node[i].name, 60, safe, sizeof safe),
+            escaped(t->node[j].name, 60, other, sizeof other), b);
       }
     }
   return 62 + n * h + 20;
@@ -327,8 +354,9 @@ atoll_err atoll_topo_draw(const atoll_topo *t, char **svg, size_t *bytes) {
   width += margin - 18;
   put(&c, "<g>\n");
   label(&c, margin, 38, "title", (int)(width / 13), "%s", t->source[0] ? t->source : "topology");
-  label(&c, margin, 60, "sub", (int)(width / 6.4), "%s  \xc2\xb7  %d node%s, %d device%s  \xc2\xb7  identity %.12s%s", t->backend, t->nodes, t->nodes == 1 ? "" : "s", t->devices,
-        t->devices == 1 ? "" : "s", atoll_digest_text(atoll_topo_identity(t), hex), ranks ? "" : "  \xc2\xb7  no ranks");
+  label(&c, margin, 60, "sub", (int)(width / 6.4), "%s  \xc2\xb7  %d node%s, %d device%s  \xc2\xb7  identity %.12s%s",
+        t->backend, t->nodes, t->nodes == 1 ? "" : "s", t->devices, t->devices == 1 ? "" : "s",
+        atoll_digest_text(atoll_topo_identity(t), hex), ranks ? "" : "  \xc2\xb7  no ranks");
   put(&c, "</g>\n");
   for (int k = 0; k < count; k++)
     draw_card(&c, t, &cards[k], list, ranks);
@@ -345,10 +373,12 @@ atoll_err atoll_topo_draw(const atoll_topo *t, char **svg, size_t *bytes) {
     int same = 0;
     for (int j = i; j < t->devices; j++)
       same += class_of(t, j) == classes;
-    put(&c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"16\" height=\"16\" rx=\"4\" fill=\"%s\" stroke=\"%s\"/>\n", margin, y - 12, fills[classes % COLOURS], edges[classes % COLOURS]);
+    put(&c, "<rect x=\"%.0f\" y=\"%.0f\" width=\"16\" height=\"16\" rx=\"4\" fill=\"%s\" stroke=\"%s\"/>\n", margin,
+        y - 12, fills[classes % COLOURS], edges[classes % COLOURS]);
     const char *kind = t->node[t->device[i].node].kind;
-    label(&c, margin + 25, y + 1, "sub", (int)(width / 6.8), "%d \xc3\x97 %s%s%s  \xc2\xb7  %s%s%s%s", same, t->device[i].model, kind[0] ? "  \xc2\xb7  " : "", kind,
-          bytes_text(t->device[i].memory, mem, sizeof mem), t->device[i].memory > 0 ? " each" : "", t->device[i].isa[0] ? "  \xc2\xb7  " : "", t->device[i].isa);
+    label(&c, margin + 25, y + 1, "sub", (int)(width / 6.8), "%d \xc3\x97 %s%s%s  \xc2\xb7  %s%s%s%s", same,
+          t->device[i].model, kind[0] ? "  \xc2\xb7  " : "", kind, bytes_text(t->device[i].memory, mem, sizeof mem),
+          t->device[i].memory > 0 ? " each" : "", t->device[i].isa[0] ? "  \xc2\xb7  " : "", t->device[i].isa);
     y += 24;
     classes++;
     if (classes == 24)
@@ -373,7 +403,8 @@ atoll_err atoll_topo_draw(const atoll_topo *t, char **svg, size_t *bytes) {
       }
       char line[512];
       topo_text(line, len + 1 < sizeof line ? len + 1 : sizeof line, p);
-      put(&c, "<text x=\"%.0f\" y=\"%.0f\" class=\"note\">%s%s</text>\n", margin, y, p == t->note ? "Note: " : "", escaped(line, 500, safe, sizeof safe));
+      put(&c, "<text x=\"%.0f\" y=\"%.0f\" class=\"note\">%s%s</text>\n", margin, y, p == t->note ? "Note: " : "",
+          escaped(line, 500, safe, sizeof safe));
       y += 17;
       p += len;
       p += strspn(p, " ");
@@ -384,10 +415,15 @@ atoll_err atoll_topo_draw(const atoll_topo *t, char **svg, size_t *bytes) {
   put(&page_out,
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n"
-      "<style>text{font-family:'DejaVu Sans',Verdana,Helvetica,sans-serif;fill:#1f2933}.title{font-size:20px;font-weight:bold}.sub{font-size:13px;fill:#52606d}"
-      ".name{font-size:15px;font-weight:bold}.times{font-size:15px;font-weight:bold;text-anchor:end;fill:#52606d}.small{font-size:11px;fill:#3e4c59}"
-      ".dev{font-size:12px;font-weight:bold}.rank{font-size:11px;font-weight:bold;text-anchor:middle;fill:#ffffff}.frame{font-size:10px;fill:#7b8794}"
-      ".nic{font-size:10px;fill:#52606d}.axis{font-size:11px}.cell{font-size:12px;text-anchor:middle}.cell2{font-size:10px;text-anchor:middle}"
+      "<style>text{font-family:'DejaVu "
+      "Sans',Verdana,Helvetica,sans-serif;fill:#1f2933}.title{font-size:20px;font-weight:bold}.sub{font-size:13px;fill:"
+      "#52606d}"
+      ".name{font-size:15px;font-weight:bold}.times{font-size:15px;font-weight:bold;text-anchor:end;fill:#52606d}."
+      "small{font-size:11px;fill:#3e4c59}"
+      ".dev{font-size:12px;font-weight:bold}.rank{font-size:11px;font-weight:bold;text-anchor:middle;fill:#ffffff}."
+      "frame{font-size:10px;fill:#7b8794}"
+      ".nic{font-size:10px;fill:#52606d}.axis{font-size:11px}.cell{font-size:12px;text-anchor:middle}.cell2{font-size:"
+      "10px;text-anchor:middle}"
       ".light{fill:#ffffff}.dark{fill:#1f2933}.note{font-size:12px;fill:#8a5a00}</style>\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"#fbfcfd\"/>\n%s</svg>\n",
       width, y, width, y, c.text ? c.text : "");

@@ -107,8 +107,8 @@ atoll_err topo_host_copy(const atoll_topo_host *from, atoll_topo_host *to) {
   return ATOLL_OK;
 }
 
-/* The bytes travel between ranks of one job, which run one program; each host is its struct followed by its arrays. The length
- * words let unpack refuse bytes of another build. */
+/* The bytes travel between ranks of one job, which run one program; each host is its struct followed by its arrays. The
+ * length words let unpack refuse bytes of another build. */
 typedef struct packed_head {
   int64_t magic, host_bytes, link_bytes, count, links;
   char note[256];
@@ -126,12 +126,12 @@ atoll_err topo_hosts_pack(const atoll_topo_hosts *hosts, char **data, int64_t *b
   packed_head head = {PACKED_MAGIC, sizeof(atoll_topo_host), sizeof(atoll_topo_link), hosts->count, hosts->links, ""};
   topo_text(head.note, sizeof head.note, hosts->note);
   size_t at = 0;
-#define PUT(src, len)              \
-  do {                             \
-    size_t put_ = (len);           \
-    if (put_)                      \
-      memcpy(p + at, (src), put_); \
-    at += put_;                    \
+#define PUT(src, len)                                                                                                  \
+  do {                                                                                                                 \
+    size_t put_ = (len);                                                                                               \
+    if (put_)                                                                                                          \
+      memcpy(p + at, (src), put_);                                                                                     \
+    at += put_;                                                                                                        \
   } while (0)
   PUT(&head, sizeof head);
   PUT(hosts->link, sizeof(atoll_topo_link) * (size_t)hosts->links);
@@ -155,7 +155,8 @@ atoll_err topo_hosts_unpack(const char *data, int64_t bytes, atoll_topo_hosts *h
   memcpy(&head, data, sizeof head);
   data += sizeof head;
   left -= sizeof head;
-  if (head.magic != PACKED_MAGIC || head.host_bytes != sizeof(atoll_topo_host) || head.link_bytes != sizeof(atoll_topo_link))
+  if (head.magic != PACKED_MAGIC || head.host_bytes != sizeof(atoll_topo_host) ||
+      head.link_bytes != sizeof(atoll_topo_link))
     return atoll_fail(ATOLL_MISMATCH, "ranks run different builds: topology records of %lld and %zu bytes a host",
                       (long long)head.host_bytes, sizeof(atoll_topo_host));
   size_t want = sizeof(atoll_topo_link) * (size_t)head.links;
@@ -190,7 +191,8 @@ atoll_err topo_hosts_unpack(const char *data, int64_t bytes, atoll_topo_hosts *h
     data += sizeof h + cores + gpus;
     left -= sizeof h + cores + gpus;
     atoll_topo_host *slot = NULL;
-    atoll_err err = h.core && h.gpu ? topo_hosts_add(hosts, &slot) : atoll_fail(ATOLL_NOMEM, "no memory for %d cores", h.ncores);
+    atoll_err err =
+        h.core && h.gpu ? topo_hosts_add(hosts, &slot) : atoll_fail(ATOLL_NOMEM, "no memory for %d cores", h.ncores);
     if (err != ATOLL_OK) {
       host_free(&h);
       return err;

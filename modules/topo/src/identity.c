@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* A kernel reports somewhat less than what is installed, and not the same on equal machines. Rounding up to sixteenths of the next power
- * of two gives back the installed size, and keeps limits that were chosen by hand exact. */
+/* A kernel reports somewhat less than what is installed, and not the same on equal machines. Rounding up to sixteenths
+ * of the next power of two gives back the installed size, and keeps limits that were chosen by hand exact. */
 int64_t topo_installed_memory(int64_t bytes) {
   if (bytes <= 0)
     return 0;

@@ -1,5 +1,5 @@
-/* How many bytes a job may use, from each of the places that may say so. All of them are asked, because each is silent in some
- * common case: the cgroup tree in a container, Slurm outside a job, rlimits almost everywhere. */
+/* How many bytes a job may use, from each of the places that may say so. All of them are asked, because each is silent
+ * in some common case: the cgroup tree in a container, Slurm outside a job, rlimits almost everywhere. */
 #include "topo_impl.h"
 
 #include <errno.h>
@@ -27,8 +27,8 @@ static int64_t read_limit(const char *path) {
   return v;
 }
 
-/* The smallest limit on the way from a group up to the mount. Groups that are not visible (the path of the host seen from inside a
- * container) are skipped; the mount itself is then the container's own group. */
+/* The smallest limit on the way from a group up to the mount. Groups that are not visible (the path of the host seen
+ * from inside a container) are skipped; the mount itself is then the container's own group. */
 static int64_t walk_up(const char *mount, const char *group, const char *file) {
   char at[1024], path[2200];
   topo_text(at, sizeof at, group);
@@ -116,11 +116,12 @@ static int64_t list_at(const char *list, int64_t k) {
   return 0;
 }
 
-/* Inside mpirun's own step SLURM_CPUS_ON_NODE may speak of its one daemon, so the job's list is asked first; SLURM_NODEID counts within
- * the step, hence only when the step spans the job. */
+/* Inside mpirun's own step SLURM_CPUS_ON_NODE may speak of its one daemon, so the job's list is asked first;
+ * SLURM_NODEID counts within the step, hence only when the step spans the job. */
 int64_t topo_slurm_cpus(const char *(*env)(const char *)) {
   int64_t cpus = 0;
-  const char *list = env("SLURM_JOB_CPUS_PER_NODE"), *id = env("SLURM_NODEID"), *job = env("SLURM_JOB_NODELIST"), *step = env("SLURM_STEP_NODELIST");
+  const char *list = env("SLURM_JOB_CPUS_PER_NODE"), *id = env("SLURM_NODEID"), *job = env("SLURM_JOB_NODELIST"),
+             *step = env("SLURM_STEP_NODELIST");
   if (list && id && (!step || (job && strcmp(job, step) == 0)))
     cpus = list_at(list, strtoll(id, NULL, 10));
   if (!cpus && list && strchr(list, ',') == NULL)
@@ -148,7 +149,8 @@ int64_t topo_limit_rlimit(void) {
   const int which[] = {RLIMIT_AS, RLIMIT_DATA};
   for (int i = 0; i < 2; i++) {
     struct rlimit r;
-    if (getrlimit((__rlimit_resource_t)which[i], &r) == 0 && r.rlim_cur != RLIM_INFINITY && r.rlim_cur < (rlim_t)1 << 60)
+    if (getrlimit((__rlimit_resource_t)which[i], &r) == 0 && r.rlim_cur != RLIM_INFINITY &&
+        r.rlim_cur < (rlim_t)1 << 60)
       limit = smaller(limit, (int64_t)r.rlim_cur);
   }
   return limit;

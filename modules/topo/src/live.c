@@ -25,8 +25,9 @@ static void narrow(atoll_topo_host *host, hwloc_const_bitmap_t affinity) {
   }
 }
 
-/* Slurm without cgroups or affinity counts CPUs and binds nobody: the job may use that many, but which ones others use is not known. A
- * Slurm CPU is a core or a hardware thread, as the site configured; taken as a core it never leaves granted cores idle. */
+/* Slurm without cgroups or affinity counts CPUs and binds nobody: the job may use that many, but which ones others use
+ * is not known. A Slurm CPU is a core or a hardware thread, as the site configured; taken as a core it never leaves
+ * granted cores idle. */
 static void count_slurm_cpus(atoll_topo_host *host) {
   int64_t cpus = getenv("SLURMD_NODENAME") ? topo_slurm_cpus(env_of) : 0;
   int usable = 0, forbidden = 0;
@@ -38,7 +39,9 @@ static void count_slurm_cpus(atoll_topo_host *host) {
   }
   if (forbidden) {
     host->unbound = 1;
-    topo_note(host->note, sizeof host->note, "%s: Slurm grants %lld of %d cores and binds to none; ranks are left unbound", host->name, (long long)cpus, usable);
+    topo_note(host->note, sizeof host->note,
+              "%s: Slurm grants %lld of %d cores and binds to none; ranks are left unbound", host->name,
+              (long long)cpus, usable);
   }
 }
 
@@ -58,11 +61,13 @@ static void notes(atoll_topo_host *host) {
   for (int i = 0; i < host->ncores; i++)
     allowed += __builtin_popcount(host->core[i].allowed);
   if (allowed < host->threads)
-    topo_note(host->note, sizeof host->note, "%s: %d of %d hardware threads allowed", host->name, allowed, host->threads);
+    topo_note(host->note, sizeof host->note, "%s: %d of %d hardware threads allowed", host->name, allowed,
+              host->threads);
   const char *want = getenv("SLURM_CPUS_PER_TASK");
   if (want && atoi(want) > allowed)
-    topo_note(host->note, sizeof host->note, "SLURM_CPUS_PER_TASK is %d but only %d hardware threads are usable: give srun --cpus-per-task", atoi(want),
-              allowed);
+    topo_note(host->note, sizeof host->note,
+              "SLURM_CPUS_PER_TASK is %d but only %d hardware threads are usable: give srun --cpus-per-task",
+              atoi(want), allowed);
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   if (visible && host->ngpus) {
     int n = *visible ? 1 : 0;
@@ -92,9 +97,9 @@ static atoll_err live_load(const atoll_topo_params *params, const atoll_topo_pla
       err = atoll_fail(ATOLL_UNAVAILABLE, "hwloc cannot read this machine: %s", strerror(errno));
     else if (!hwloc_topology_is_thissystem(t))
       /* HWLOC_SYNTHETIC, HWLOC_XMLFILE and HWLOC_FSROOT divert every hwloc program, ours without being asked. */
-      err = atoll_fail(ATOLL_USAGE,
-                       "topo.backend=live, but the environment (HWLOC_SYNTHETIC, HWLOC_XMLFILE or HWLOC_FSROOT) makes hwloc describe another machine: "
-                       "unset it, or give topo.path or topo.synthetic");
+      err = atoll_fail(ATOLL_USAGE, "topo.backend=live, but the environment (HWLOC_SYNTHETIC, HWLOC_XMLFILE or "
+                                    "HWLOC_FSROOT) makes hwloc describe another machine: "
+                                    "unset it, or give topo.path or topo.synthetic");
   }
   if (err == ATOLL_OK && place && place->affinity) {
     if (topo_cpuset_parse(place->affinity, affinity) != 0)
@@ -120,7 +125,8 @@ static atoll_err live_load(const atoll_topo_params *params, const atoll_topo_pla
     topo_isa_here(host->isa, sizeof host->isa);
     narrow(host, affinity);
     count_slurm_cpus(host);
-    /* Some virtual machines report only a part of their memory, and a changing one, per NUMA node: the kernel's total counts. */
+    /* Some virtual machines report only a part of their memory, and a changing one, per NUMA node: the kernel's total
+     * counts. */
     int64_t total = meminfo_total(), numa = host->memory;
     if (total > 0)
       host->memory = total;
@@ -129,7 +135,8 @@ static atoll_err live_load(const atoll_topo_params *params, const atoll_topo_pla
     host->rlimit = topo_limit_rlimit();
     notes(host);
     if (total && (numa < total - total / 16 || numa > total + total / 16))
-      topo_note(host->note, sizeof host->note, "NUMA nodes add up to %.1f GiB of memory, /proc/meminfo says %.1f and counts", (double)numa / 0x1p30,
+      topo_note(host->note, sizeof host->note,
+                "NUMA nodes add up to %.1f GiB of memory, /proc/meminfo says %.1f and counts", (double)numa / 0x1p30,
                 (double)total / 0x1p30);
   }
   hwloc_bitmap_free(affinity);

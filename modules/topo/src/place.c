@@ -1,11 +1,12 @@
 /* Which rank sits on which host.
  *
- * A node is a name: SLURMD_NODENAME when Slurm says it, else the host name. Shared memory does not tell nodes apart (several slurmd
- * may serve one kernel, and MPI_Comm_split_type then merges them), and neither does the order of ranks.
+ * A node is a name: SLURMD_NODENAME when Slurm says it, else the host name. Shared memory does not tell nodes apart
+ * (several slurmd may serve one kernel, and MPI_Comm_split_type then merges them), and neither does the order of ranks.
  *
- * Recorded or made-up clusters know other names. In order of preference: every node of the job is found by name (SLURMD_NODENAME, then
- * the host name); none is, and the nodes take the recorded hosts in order; one real host stands for several recorded ones, and its
- * ranks are spread over them in blocks (a dry run of a cluster on a workstation). A mixture of found and not found is an error. */
+ * Recorded or made-up clusters know other names. In order of preference: every node of the job is found by name
+ * (SLURMD_NODENAME, then the host name); none is, and the nodes take the recorded hosts in order; one real host stands
+ * for several recorded ones, and its ranks are spread over them in blocks (a dry run of a cluster on a workstation). A
+ * mixture of found and not found is an error. */
 #include "topo_impl.h"
 
 #include <sched.h>
@@ -198,13 +199,15 @@ atoll_err topo_places_match(const topo_places *p, atoll_topo_hosts *hosts, int *
     for (int g = 0; g < p->groups && err == ATOLL_OK; g++)
       for (int k = 0; k < g; k++)
         if (of_group[k] == of_group[g])
-          err = atoll_fail(ATOLL_MISMATCH, "nodes '%s' and '%s' both match the declared node '%s'", p->name[p->leader[k]], p->name[p->leader[g]],
-                           hosts->host[of_group[g]].name);
+          err = atoll_fail(ATOLL_MISMATCH, "nodes '%s' and '%s' both match the declared node '%s'",
+                           p->name[p->leader[k]], p->name[p->leader[g]], hosts->host[of_group[g]].name);
     for (int r = 0; r < p->ranks; r++)
       host_of[r] = of_group[p->group[r]];
   } else if (found > 0) {
-    err = atoll_fail(ATOLL_MISMATCH, "node '%s' of rank %d has no file in the cluster description, while %d other nodes of the job have one", p->name[p->leader[missing]],
-                     p->leader[missing], found);
+    err = atoll_fail(
+        ATOLL_MISMATCH,
+        "node '%s' of rank %d has no file in the cluster description, while %d other nodes of the job have one",
+        p->name[p->leader[missing]], p->leader[missing], found);
   } else if (hosts->count == 1 && p->groups > 1) {
     /* One file for a cluster of equal nodes. */
     for (int g = 1; g < p->groups && err == ATOLL_OK; g++) {
@@ -223,15 +226,20 @@ atoll_err topo_places_match(const topo_places *p, atoll_topo_hosts *hosts, int *
     for (int r = 0; r < p->ranks; r++)
       host_of[r] = (int)((int64_t)r * n / p->ranks);
     if (hosts->count > 1)
-      topo_note(hosts->note, sizeof hosts->note, "all ranks are on host %s, which the cluster does not name: they are spread over %d of its %d nodes in order", p->name[0], n,
-                hosts->count);
+      topo_note(
+          hosts->note, sizeof hosts->note,
+          "all ranks are on host %s, which the cluster does not name: they are spread over %d of its %d nodes in order",
+          p->name[0], n, hosts->count);
   } else if (hosts->count < p->groups) {
-    err = atoll_fail(ATOLL_MISMATCH, "the job has %d nodes, the cluster description %d, and none matches by name (first: '%s')", p->groups, hosts->count, p->name[0]);
+    err = atoll_fail(ATOLL_MISMATCH,
+                     "the job has %d nodes, the cluster description %d, and none matches by name (first: '%s')",
+                     p->groups, hosts->count, p->name[0]);
   } else {
     for (int r = 0; r < p->ranks; r++)
       host_of[r] = p->group[r];
-    topo_note(hosts->note, sizeof hosts->note, "no node matches by name: the %d nodes of the job take the declared ones in order (%s is %s, ...)", p->groups,
-              p->name[0], hosts->host[0].name);
+    topo_note(hosts->note, sizeof hosts->note,
+              "no node matches by name: the %d nodes of the job take the declared ones in order (%s is %s, ...)",
+              p->groups, p->name[0], hosts->host[0].name);
   }
   free(of_group);
   if (err == ATOLL_OK)

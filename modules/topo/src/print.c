@@ -48,8 +48,8 @@ static void print_device(const atoll_topo *t, int i, FILE *f) {
 
 void atoll_topo_print(const atoll_topo *t, FILE *f) {
   char mem[32], hex[33];
-  fprintf(f, "topology from %s (%s): %d nodes, %d devices, identity %.12s\n", t->backend, t->source, t->nodes, t->devices,
-          atoll_digest_text(atoll_topo_identity(t), hex));
+  fprintf(f, "topology from %s (%s): %d nodes, %d devices, identity %.12s\n", t->backend, t->source, t->nodes,
+          t->devices, atoll_digest_text(atoll_topo_identity(t), hex));
   for (int i = 0, same; i < t->nodes; i += same) {
     const atoll_topo_node *n = &t->node[i];
     char last[96] = "";
@@ -57,8 +57,9 @@ void atoll_topo_print(const atoll_topo *t, FILE *f) {
       ;
     if (same > 1)
       snprintf(last, sizeof last, " ... %s (%d equal nodes)", t->node[i + same - 1].name, same);
-    fprintf(f, "  node %s%s%s%s: %d socket%s, %d NUMA, %d cores, %d threads (%d allowed), %s\n", n->name, last, n->kind[0] ? " kind " : "", n->kind, n->sockets,
-            n->sockets == 1 ? "" : "s", n->numa_nodes, n->cores, n->threads, n->allowed_threads, bytes_text(n->memory, mem, sizeof mem));
+    fprintf(f, "  node %s%s%s%s: %d socket%s, %d NUMA, %d cores, %d threads (%d allowed), %s\n", n->name, last,
+            n->kind[0] ? " kind " : "", n->kind, n->sockets, n->sockets == 1 ? "" : "s", n->numa_nodes, n->cores,
+            n->threads, n->allowed_threads, bytes_text(n->memory, mem, sizeof mem));
     if (n->devices && t->device[n->first_device].kind == ATOLL_TOPO_CPU)
       fprintf(f, "    %s  %s\n", t->device[n->first_device].model, t->device[n->first_device].isa);
     for (int k = 0; k < n->devices; k++)

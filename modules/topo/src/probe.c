@@ -1,10 +1,11 @@
 /* How fast things are: rates of each rank's device, latency and bandwidth of the links between nodes and inside them.
  *
- * All ranks measure their devices at once, because that is how they will compute: ranks that share a memory bus share it here too. Samples of
- * the different quantities are interleaved, so that a hiccup of the machine widens the spread of all instead of moving the median of one.
- * Links are measured by ping-pong between one rank of each node, in rounds of disjoint pairs (round-robin tournament; for many nodes the
- * pairs at distances 1, 2, 4, ...), with everybody else waiting. Half a round trip is one way. Every loop has a time limit; what
- * did not fit has fewer samples, or none. Nothing that is declared is measured. */
+ * All ranks measure their devices at once, because that is how they will compute: ranks that share a memory bus share
+ * it here too. Samples of the different quantities are interleaved, so that a hiccup of the machine widens the spread
+ * of all instead of moving the median of one. Links are measured by ping-pong between one rank of each node, in rounds
+ * of disjoint pairs (round-robin tournament; for many nodes the pairs at distances 1, 2, 4, ...), with everybody else
+ * waiting. Half a round trip is one way. Every loop has a time limit; what did not fit has fewer samples, or none.
+ * Nothing that is declared is measured. */
 #include "topo_impl.h"
 
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include "atoll/tensor.h"
 
 #define TOURNAMENT_MAX 16
-#define TAG 7701
+#define TAG            7701
 
 typedef struct device_record {
   int64_t device;
@@ -46,7 +47,8 @@ static int64_t gemm_size(const atoll_rate_probe *probe, atoll_device *device, in
   }
 }
 
-static void measure_device(const atoll_rate_probe *probe, atoll_device *device, const atoll_topo_device *d, double seconds, device_record *rec) {
+static void measure_device(const atoll_rate_probe *probe, atoll_device *device, const atoll_topo_device *d,
+                           double seconds, device_record *rec) {
   double start = atoll_clock_now(), s = 0, work = 0;
   /* Declared quantities keep their word. */
   int f32 = probe->gemm && !(d->declared && d->gemm_f32.n), bf16 = probe->gemm && !(d->declared && d->gemm_bf16.n);
@@ -143,7 +145,8 @@ static double ping(MPI_Comm mpi, int peer, int lead, void *buf, int bytes, int t
   return (atoll_clock_now() - start) / times / 2;
 }
 
-static void measure_link(MPI_Comm mpi, int peer, int lead, double seconds, char *buf, int64_t cap, atoll_topo_link *link) {
+static void measure_link(MPI_Comm mpi, int peer, int lead, double seconds, char *buf, int64_t cap,
+                         atoll_topo_link *link) {
   const int warm = cap < 65536 ? (int)cap : 65536;
   (void)ping(mpi, peer, lead, buf, 8, 2);
   (void)ping(mpi, peer, lead, buf, warm, 1);
@@ -208,7 +211,8 @@ static atoll_err keep(atoll_topo_link **links, int *n, const atoll_topo_link *l)
   return ATOLL_OK;
 }
 
-static atoll_err measure_links(atoll_comm *comm, const atoll_topo *t, double seconds, atoll_topo_link **mine, int *count) {
+static atoll_err measure_links(atoll_comm *comm, const atoll_topo *t, double seconds, atoll_topo_link **mine,
+                               int *count) {
   MPI_Comm mpi = atoll_comm_mpi(comm);
   int rank = atoll_comm_rank(comm), pairs_n = 0, inside = 0, err_rank = 0;
   pair *pairs = NULL;
@@ -338,7 +342,9 @@ atoll_err atoll_topo_probe(atoll_comm *comm, const atoll_topo_params *params, at
     } else {
       unprobed++;
     }
-    for (int64_t at = (int64_t)sizeof rec; at + (int64_t)sizeof(atoll_topo_link) <= offsets[r + 1] - offsets[r] && err == ATOLL_OK; at += (int64_t)sizeof(atoll_topo_link)) {
+    for (int64_t at = (int64_t)sizeof rec;
+         at + (int64_t)sizeof(atoll_topo_link) <= offsets[r + 1] - offsets[r] && err == ATOLL_OK;
+         at += (int64_t)sizeof(atoll_topo_link)) {
       atoll_topo_link l;
       memcpy(&l, p + at, sizeof l);
       err = put_link(topo, &l);

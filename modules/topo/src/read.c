@@ -1,11 +1,12 @@
 /* hwloc -> host. One reader serves all backends: what they differ in is how the hwloc topology came to be.
  *
- * The topology is loaded with disallowed objects included, so that a host states the whole machine, and what this job may use is a
- * mark on each hardware thread: allowed (cgroup cpuset, hwloc's allowed set) and, for the running machine, within the affinity of
- * the node's ranks (HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING would only know the calling rank's, and one rank loads for all).
+ * The topology is loaded with disallowed objects included, so that a host states the whole machine, and what this job
+ * may use is a mark on each hardware thread: allowed (cgroup cpuset, hwloc's allowed set) and, for the running machine,
+ * within the affinity of the node's ranks (HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING would only know the calling
+ * rank's, and one rank loads for all).
  *
- * A GPU is a PCI device, never an index: hwloc's OS devices (cuda0, nvml0, opencl0d0) of one PCI parent are one GPU, and whichever
- * names the model or memory contributes it. A console VGA (Matrox, ASPEED, old ATI) is no GPU. */
+ * A GPU is a PCI device, never an index: hwloc's OS devices (cuda0, nvml0, opencl0d0) of one PCI parent are one GPU,
+ * and whichever names the model or memory contributes it. A console VGA (Matrox, ASPEED, old ATI) is no GPU. */
 #include "topo_impl.h"
 
 #include <ctype.h>
@@ -35,7 +36,8 @@ int topo_cpuset_parse(const char *text, hwloc_bitmap_t set) {
 
 /* x86 kernel flag -> name shown, most telling last; a device's instruction set is what its kernels may choose from. */
 void topo_isa_here(char *isa, size_t n) {
-  static const char *const flags[] = {"avx2", "fma", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", NULL};
+  static const char *const flags[] = {"avx2",        "fma",         "avx512f",  "avx_vnni",
+                                      "avx512_vnni", "avx512_bf16", "amx_bf16", NULL};
 #if defined(__x86_64__)
   topo_text(isa, n, "x86-64");
 #elif defined(__aarch64__)
@@ -100,7 +102,12 @@ static void cpu_model(hwloc_topology_t t, atoll_topo_host *host) {
     const char *r = info_of(package, "CPURevision");
     const char *a = info_of(root, "Architecture");
     const char *p = info_of(root, "PlatformModel");
-    snprintf(text, sizeof text, "%s%s%s%s%s", v ? v : p ? p : a ? a : "unnamed CPU", r ? " revision " : "", r ? r : "", "", "");
+    snprintf(text, sizeof text, "%s%s%s%s%s",
+             v   ? v
+             : p ? p
+             : a ? a
+                 : "unnamed CPU",
+             r ? " revision " : "", r ? r : "", "", "");
     topo_text(host->model, sizeof host->model, text);
   }
   squeeze(host->model);
@@ -164,8 +171,8 @@ static atoll_err read_cores(hwloc_topology_t t, atoll_topo_host *host, const cha
 }
 
 static void pci_text(hwloc_obj_t pci, char out[16]) {
-  snprintf(out, 16, "%04x:%02x:%02x.%01x", pci->attr->pcidev.domain & 0xffff, pci->attr->pcidev.bus, pci->attr->pcidev.dev,
-           pci->attr->pcidev.func & 0xf);
+  snprintf(out, 16, "%04x:%02x:%02x.%01x", pci->attr->pcidev.domain & 0xffff, pci->attr->pcidev.bus,
+           pci->attr->pcidev.dev, pci->attr->pcidev.func & 0xf);
 }
 
 static hwloc_obj_t pci_parent(hwloc_obj_t o) {
@@ -246,7 +253,8 @@ static atoll_err read_gpus(hwloc_topology_t t, atoll_topo_host *host) {
   int homeless = 0;
   o = NULL;
   while ((o = hwloc_get_next_osdev(t, o)) != NULL) {
-    int api = o->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC || o->attr->osdev.type == HWLOC_OBJ_OSDEV_GPU ? coproc_api(o) : 0;
+    int api =
+        o->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC || o->attr->osdev.type == HWLOC_OBJ_OSDEV_GPU ? coproc_api(o) : 0;
     if (!api)
       continue;
     hwloc_obj_t parent = pci_parent(o->parent);
@@ -263,7 +271,8 @@ static atoll_err read_gpus(hwloc_topology_t t, atoll_topo_host *host) {
     const char *model = info_of(o, "GPUModel"), *vendor = info_of(o, "GPUVendor");
     if (model && (api == 1 || strncmp(g->model, "PCI device", 10) == 0 || !g->model[0] || api == 2)) {
       int named = strncasecmp(model, "nvidia", 6) == 0 || strncasecmp(model, "amd", 3) == 0;
-      snprintf(g->model, sizeof g->model, "%s%s", !named && vendor && strncasecmp(vendor, "nvidia", 6) == 0 ? "NVIDIA " : "", model);
+      snprintf(g->model, sizeof g->model, "%s%s",
+               !named && vendor && strncasecmp(vendor, "nvidia", 6) == 0 ? "NVIDIA " : "", model);
     }
     const char *kib = info_of(o, "CUDAGlobalMemorySize");
     if (!kib)
@@ -320,7 +329,8 @@ static void read_nics(hwloc_topology_t t, atoll_topo_host *host) {
         pci_text(parent, pci);
       int seen = 0;
       for (int i = 0; i < host->nnics; i++)
-        seen |= (pci[0] && strcmp(host->nic[i].pci, pci) == 0) || strcmp(host->nic[i].name, o->name ? o->name : "") == 0;
+        seen |=
+            (pci[0] && strcmp(host->nic[i].pci, pci) == 0) || strcmp(host->nic[i].name, o->name ? o->name : "") == 0;
       if (seen)
         continue;
       if (host->nnics == (int)(sizeof host->nic / sizeof host->nic[0])) {

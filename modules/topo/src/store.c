@@ -33,7 +33,8 @@ static int64_t device_declared(const atoll_topo *t, int i) { return t->device[i]
 static int64_t link_a(const atoll_topo *t, int i) { return t->link[i].a; }
 static int64_t link_b(const atoll_topo *t, int i) { return t->link[i].b; }
 
-static atoll_err texts(atoll_store *s, const char *group, const char *name, const atoll_topo *t, int n, text_of get, const char *long_name) {
+static atoll_err texts(atoll_store *s, const char *group, const char *name, const atoll_topo *t, int n, text_of get,
+                       const char *long_name) {
   char path[512];
   const char **v = malloc(sizeof *v * (size_t)(n + 1));
   if (!v)
@@ -46,7 +47,8 @@ static atoll_err texts(atoll_store *s, const char *group, const char *name, cons
   return err;
 }
 
-static atoll_err ints(atoll_store *s, const char *group, const char *name, const atoll_topo *t, int n, int_of get, const char *units, const char *long_name) {
+static atoll_err ints(atoll_store *s, const char *group, const char *name, const atoll_topo *t, int n, int_of get,
+                      const char *units, const char *long_name) {
   char path[512];
   int64_t *v = malloc(sizeof *v * (size_t)(n + 1)), shape[1] = {n};
   if (!v)
@@ -59,9 +61,10 @@ static atoll_err ints(atoll_store *s, const char *group, const char *name, const
   return err;
 }
 
-/* [n, ATOLL_TOPO_SAMPLES], ascending, NaN where there is no sample. which: byte offset of the samples in an element of `stride` bytes. */
-static atoll_err samples(atoll_store *s, const char *group, const char *name, const void *first, size_t stride, size_t which, int n, const char *units,
-                         const char *long_name) {
+/* [n, ATOLL_TOPO_SAMPLES], ascending, NaN where there is no sample. which: byte offset of the samples in an element of
+ * `stride` bytes. */
+static atoll_err samples(atoll_store *s, const char *group, const char *name, const void *first, size_t stride,
+                         size_t which, int n, const char *units, const char *long_name) {
   char path[512];
   int64_t shape[2] = {n, ATOLL_TOPO_SAMPLES};
   double *v = malloc(sizeof *v * (size_t)(n + 1) * ATOLL_TOPO_SAMPLES);
@@ -118,16 +121,21 @@ atoll_err atoll_topo_to_store(const atoll_topo *t, atoll_store *s, const char *g
   ATOLL_TRY(ints(s, path, "memory", t, t->devices, device_memory, "byte", "memory the device may use, 0 when unknown"));
   ATOLL_TRY(texts(s, path, "memory_limit", t, t->devices, device_limit, "what limits the memory"));
   ATOLL_TRY(ints(s, path, "declared", t, t->devices, device_declared, "1", "1: rates come from a cluster file"));
-  ATOLL_TRY(samples(s, path, "gemm_f32", t->device, sizeof *t->device, offsetof(atoll_topo_device, gemm_f32), t->devices, "GFLOP s-1", "f32 matrix multiply rate, samples ascending"));
-  ATOLL_TRY(samples(s, path, "gemm_bf16", t->device, sizeof *t->device, offsetof(atoll_topo_device, gemm_bf16), t->devices, "GFLOP s-1", "bf16 matrix multiply rate, samples ascending"));
-  ATOLL_TRY(samples(s, path, "bandwidth", t->device, sizeof *t->device, offsetof(atoll_topo_device, bandwidth), t->devices, "GB s-1", "memory bandwidth, samples ascending"));
+  ATOLL_TRY(samples(s, path, "gemm_f32", t->device, sizeof *t->device, offsetof(atoll_topo_device, gemm_f32),
+                    t->devices, "GFLOP s-1", "f32 matrix multiply rate, samples ascending"));
+  ATOLL_TRY(samples(s, path, "gemm_bf16", t->device, sizeof *t->device, offsetof(atoll_topo_device, gemm_bf16),
+                    t->devices, "GFLOP s-1", "bf16 matrix multiply rate, samples ascending"));
+  ATOLL_TRY(samples(s, path, "bandwidth", t->device, sizeof *t->device, offsetof(atoll_topo_device, bandwidth),
+                    t->devices, "GB s-1", "memory bandwidth, samples ascending"));
   if (!t->links)
     return ATOLL_OK;
   snprintf(path, sizeof path, "%.380s/links", group);
   ATOLL_TRY(ints(s, path, "a", t, t->links, link_a, "1", "index of one node"));
   ATOLL_TRY(ints(s, path, "b", t, t->links, link_b, "1", "index of the other node; a = b: inside the node"));
-  ATOLL_TRY(samples(s, path, "latency", t->link, sizeof *t->link, offsetof(atoll_topo_link, latency), t->links, "s", "one-way latency, samples ascending"));
-  return samples(s, path, "bandwidth", t->link, sizeof *t->link, offsetof(atoll_topo_link, bandwidth), t->links, "GB s-1", "bandwidth, samples ascending");
+  ATOLL_TRY(samples(s, path, "latency", t->link, sizeof *t->link, offsetof(atoll_topo_link, latency), t->links, "s",
+                    "one-way latency, samples ascending"));
+  return samples(s, path, "bandwidth", t->link, sizeof *t->link, offsetof(atoll_topo_link, bandwidth), t->links,
+                 "GB s-1", "bandwidth, samples ascending");
 }
 
 atoll_err atoll_topo_from_store(atoll_store *s, const char *group, atoll_topo **out) {

@@ -3,7 +3,8 @@
  *    text  := group { "," group }
  *    group := [ COUNT "x" ] ( "(" node ")" | node )
  *    node  := words of hwloc's synthetic form ("pack:2 numa:2 core:8 pu:2") and of ours, which hold '=':
- *             memory=64GiB kind=fast model=Epyc isa=... f32=500 bf16=1000 bandwidth=100 (GFLOP/s, GB/s, per CPU device) devices=2
+ *             memory=64GiB kind=fast model=Epyc isa=... devices=2
+ *             f32=500 bf16=1000 bandwidth=100              GFLOP/s and GB/s per CPU device
  *             gpus=4 gpu_model=A100 gpu_memory=40GiB gpu_f32=15000 gpu_bf16=200000 gpu_bandwidth=1400
  *
  * Nodes are named n0, n1, ... Without memory= hwloc's own default (1 GiB per NUMA node) holds. */
@@ -40,7 +41,8 @@ static atoll_err add_gpus(atoll_topo_host *host, const atoll_topo_gpu *like, int
 atoll_err topo_synthetic_node(const char *text, const char *where, const char *name, atoll_topo_host *host) {
   char words[1024], hw[1024] = "";
   if (strlen(text) >= sizeof words - 16)
-    return atoll_fail(ATOLL_USAGE, "%s: the text of one node is %zu characters long, at most %zu are read", where, strlen(text), sizeof words - 16);
+    return atoll_fail(ATOLL_USAGE, "%s: the text of one node is %zu characters long, at most %zu are read", where,
+                      strlen(text), sizeof words - 16);
   topo_text(words, sizeof words, text);
   int64_t gpus = 0, memory = 0, devices = 0;
   atoll_topo_gpu gpu = {.model = "synthetic GPU", .numa = -1};
@@ -52,8 +54,9 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
       continue;
     }
     *value++ = 0;
-    static const char *const keys[] = {"memory", "kind", "model", "isa", "f32", "bf16", "bandwidth", "devices",
-                                       "gpus", "gpu_model", "gpu_memory", "gpu_f32", "gpu_bf16", "gpu_bandwidth"};
+    static const char *const keys[] = {"memory",     "kind",      "model",    "isa",          "f32",
+                                       "bf16",       "bandwidth", "devices",  "gpus",         "gpu_model",
+                                       "gpu_memory", "gpu_f32",   "gpu_bf16", "gpu_bandwidth"};
     int k = 0;
     while (k < 14 && strcmp(word, keys[k]) != 0)
       k++;
@@ -63,29 +66,52 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
       if (atoll_parse_bytes(value, k ? &gpu.memory : &memory) != 0 || (k ? gpu.memory : memory) <= 0)
         return atoll_fail(ATOLL_USAGE, "%s: %s: found '%s', expected a size such as 64GiB", where, word, value);
       break;
-    case 1: topo_text(h.kind, sizeof h.kind, value); break;
-    case 2: topo_text(h.model, sizeof h.model, value); break;
-    case 3: topo_text(h.isa, sizeof h.isa, value); break;
-    case 4: ATOLL_TRY(rate(where, word, value, &h.gemm_f32)); break;
-    case 5: ATOLL_TRY(rate(where, word, value, &h.gemm_bf16)); break;
-    case 6: ATOLL_TRY(rate(where, word, value, &h.bandwidth)); break;
+    case 1:
+      topo_text(h.kind, sizeof h.kind, value);
+      break;
+    case 2:
+      topo_text(h.model, sizeof h.model, value);
+      break;
+    case 3:
+      topo_text(h.isa, sizeof h.isa, value);
+      break;
+    case 4:
+      ATOLL_TRY(rate(where, word, value, &h.gemm_f32));
+      break;
+    case 5:
+      ATOLL_TRY(rate(where, word, value, &h.gemm_bf16));
+      break;
+    case 6:
+      ATOLL_TRY(rate(where, word, value, &h.bandwidth));
+      break;
     case 7:
     case 8:
-      if (atoll_parse_int(value, k == 7 ? &devices : &gpus) != 0 || (k == 7 ? devices : gpus) < 1 || (k == 7 ? devices : gpus) > 64)
+      if (atoll_parse_int(value, k == 7 ? &devices : &gpus) != 0 || (k == 7 ? devices : gpus) < 1 ||
+          (k == 7 ? devices : gpus) > 64)
         return atoll_fail(ATOLL_USAGE, "%s: %s: found '%s', expected 1..64", where, word, value);
       break;
-    case 9: topo_text(gpu.model, sizeof gpu.model, value); break;
-    case 11: ATOLL_TRY(rate(where, word, value, &gpu.gemm_f32)); break;
-    case 12: ATOLL_TRY(rate(where, word, value, &gpu.gemm_bf16)); break;
-    case 13: ATOLL_TRY(rate(where, word, value, &gpu.bandwidth)); break;
+    case 9:
+      topo_text(gpu.model, sizeof gpu.model, value);
+      break;
+    case 11:
+      ATOLL_TRY(rate(where, word, value, &gpu.gemm_f32));
+      break;
+    case 12:
+      ATOLL_TRY(rate(where, word, value, &gpu.gemm_bf16));
+      break;
+    case 13:
+      ATOLL_TRY(rate(where, word, value, &gpu.bandwidth));
+      break;
     default: {
       const char *near = atoll_nearest(word, keys, 14);
-      return atoll_fail(ATOLL_USAGE, "%s: unknown word '%s='%s%s%s", where, word, near ? "; did you mean '" : "", near ? near : "", near ? "='?" : "");
+      return atoll_fail(ATOLL_USAGE, "%s: unknown word '%s='%s%s%s", where, word, near ? "; did you mean '" : "",
+                        near ? near : "", near ? "='?" : "");
     }
     }
   }
   if (!hw[0])
-    return atoll_fail(ATOLL_USAGE, "%s: '%s' says no cores, expected hwloc's synthetic form such as 'pack:2 core:8'", where, text);
+    return atoll_fail(ATOLL_USAGE, "%s: '%s' says no cores, expected hwloc's synthetic form such as 'pack:2 core:8'",
+                      where, text);
   if (!strstr(hw, "pu:") && !strstr(hw, "PU:"))
     snprintf(hw + strlen(hw), sizeof hw - strlen(hw), " pu:1");
   hwloc_topology_t t;
@@ -169,5 +195,9 @@ static atoll_err synthetic_load(const atoll_topo_params *params, const atoll_top
   return ATOLL_OK;
 }
 
-const atoll_topo_backend topo_backend_synthetic = {
-    .name = "synthetic", .priority = 20, .per_node = 0, .probe = synthetic_probe, .load = synthetic_load, .devices = NULL};
+const atoll_topo_backend topo_backend_synthetic = {.name = "synthetic",
+                                                   .priority = 20,
+                                                   .per_node = 0,
+                                                   .probe = synthetic_probe,
+                                                   .load = synthetic_load,
+                                                   .devices = NULL};

@@ -8,7 +8,8 @@
 #include "topo_impl.h"
 
 #define BACKENDS_MAX 16
-static const atoll_topo_backend *backends[BACKENDS_MAX] = {&topo_backend_live, &topo_backend_xml, &topo_backend_synthetic};
+static const atoll_topo_backend *backends[BACKENDS_MAX] = {&topo_backend_live, &topo_backend_xml,
+                                                           &topo_backend_synthetic};
 static int backend_count = 3;
 
 atoll_err atoll_topo_backend_register(const atoll_topo_backend *backend) {
@@ -34,7 +35,8 @@ int atoll_topo_backend_entry(const atoll_topo_params *params, int i, const char 
 static atoll_err choose(const atoll_topo_params *params, const atoll_topo_backend **out) {
   static const char *const named[] = {NULL, "live", "xml", "synthetic"};
   if (params->path[0] && params->synthetic[0] && params->backend == 0)
-    return atoll_fail(ATOLL_USAGE, "topo.path and topo.synthetic are both set; expected one, or topo.backend to choose");
+    return atoll_fail(ATOLL_USAGE,
+                      "topo.path and topo.synthetic are both set; expected one, or topo.backend to choose");
   const atoll_topo_backend *best = NULL;
   for (int i = 0; i < backend_count; i++) {
     const char *why = NULL;
@@ -55,7 +57,8 @@ static atoll_err choose(const atoll_topo_params *params, const atoll_topo_backen
 }
 
 /* Backends may have been registered by a device runtime: each gets to correct the host's GPUs. */
-static atoll_err load(const atoll_topo_backend *backend, const atoll_topo_params *params, const atoll_topo_place *place, atoll_topo_hosts *out) {
+static atoll_err load(const atoll_topo_backend *backend, const atoll_topo_params *params, const atoll_topo_place *place,
+                      atoll_topo_hosts *out) {
   ATOLL_TRY(backend->load(params, place, out));
   for (int i = 0; i < backend_count; i++)
     for (int h = 0; backends[i]->devices && h < out->count; h++)
@@ -65,8 +68,8 @@ static atoll_err load(const atoll_topo_backend *backend, const atoll_topo_params
 }
 
 /* Each node's lowest rank reads its node; all receive all. */
-static atoll_err discover_nodes(atoll_comm *comm, const atoll_topo_backend *backend, const atoll_topo_params *params, const topo_places *p,
-                                atoll_topo_hosts *hosts, int *host_of) {
+static atoll_err discover_nodes(atoll_comm *comm, const atoll_topo_backend *backend, const atoll_topo_params *params,
+                                const topo_places *p, atoll_topo_hosts *hosts, int *host_of) {
   MPI_Comm mpi = atoll_comm_mpi(comm);
   int rank = atoll_comm_rank(comm), g = p->group[rank];
   char *mine = NULL;
@@ -110,8 +113,8 @@ static atoll_err discover_nodes(atoll_comm *comm, const atoll_topo_backend *back
 }
 
 /* Rank 0 reads the description of the whole cluster; all receive it. */
-static atoll_err discover_cluster(atoll_comm *comm, const atoll_topo_backend *backend, const atoll_topo_params *params, const topo_places *p,
-                                  atoll_topo_hosts *hosts, int *host_of) {
+static atoll_err discover_cluster(atoll_comm *comm, const atoll_topo_backend *backend, const atoll_topo_params *params,
+                                  const topo_places *p, atoll_topo_hosts *hosts, int *host_of) {
   MPI_Comm mpi = atoll_comm_mpi(comm);
   char *mine = NULL;
   int64_t bytes = 0;
@@ -139,7 +142,9 @@ static atoll_err discover_cluster(atoll_comm *comm, const atoll_topo_backend *ba
 
 static void name_source(const atoll_topo_params *params, const atoll_topo_backend *backend, atoll_topo *t) {
   topo_text(t->source, sizeof t->source,
-            backend == &topo_backend_xml ? params->path : backend == &topo_backend_synthetic ? params->synthetic : "this machine");
+            backend == &topo_backend_xml         ? params->path
+            : backend == &topo_backend_synthetic ? params->synthetic
+                                                 : "this machine");
 }
 
 static atoll_err discover_alone(const atoll_topo_backend *backend, const atoll_topo_params *params, atoll_topo **out) {
@@ -289,13 +294,16 @@ void topo_links_sort(atoll_topo *t) {
 
 int topo_nodes_equal(const atoll_topo *t, int a, int b) {
   const atoll_topo_node *x = &t->node[a], *y = &t->node[b];
-  if (!atoll_digest_equal(x->identity, y->identity) || x->devices != y->devices || x->allowed_threads != y->allowed_threads || strcmp(x->kind, y->kind) != 0)
+  if (!atoll_digest_equal(x->identity, y->identity) || x->devices != y->devices ||
+      x->allowed_threads != y->allowed_threads || strcmp(x->kind, y->kind) != 0)
     return 0;
   for (int k = 0; k < x->devices; k++) {
     const atoll_topo_device *d = &t->device[x->first_device + k], *e = &t->device[y->first_device + k];
     if (strcmp(d->cores, e->cores) != 0 || d->memory != e->memory || d->rank >= 0 || e->rank >= 0)
       return 0;
-    const atoll_samples *const s[3] = {&d->gemm_f32, &d->gemm_bf16, &d->bandwidth}, *const r[3] = {&e->gemm_f32, &e->gemm_bf16, &e->bandwidth};
+    const atoll_samples *const s[3] = {&d->gemm_f32, &d->gemm_bf16, &d->bandwidth}, *const r[3] = {&e->gemm_f32,
+                                                                                                   &e->gemm_bf16,
+                                                                                                   &e->bandwidth};
     for (int q = 0; q < 3; q++)
       if (s[q]->n != r[q]->n || memcmp(s[q]->v, r[q]->v, sizeof(double) * (size_t)s[q]->n) != 0)
         return 0;

@@ -15,9 +15,11 @@ extern const atoll_topo_backend topo_backend_live, topo_backend_xml, topo_backen
 
 /* host.c */
 void topo_text(char *to, size_t n, const char *from); /* bounded copy, always terminated */
-void topo_note(char *note, size_t n, const char *fmt, ...) ATOLL_PRINTF(3, 4); /* appended with "; " while it fits; repeats are dropped */
+void topo_note(char *note, size_t n, const char *fmt, ...)
+    ATOLL_PRINTF(3, 4); /* appended with "; " while it fits; repeats are dropped */
 void topo_hosts_free(atoll_topo_hosts *hosts);
-atoll_err topo_hosts_add(atoll_topo_hosts *hosts, atoll_topo_host **host); /* one more, zeroed; pointer valid until the next add */
+atoll_err topo_hosts_add(atoll_topo_hosts *hosts,
+                         atoll_topo_host **host); /* one more, zeroed; pointer valid until the next add */
 atoll_err topo_host_copy(const atoll_topo_host *from, atoll_topo_host *to);
 atoll_err topo_hosts_pack(const atoll_topo_hosts *hosts, char **data, int64_t *bytes);
 atoll_err topo_hosts_unpack(const char *data, int64_t bytes, atoll_topo_hosts *hosts); /* appends */
@@ -48,15 +50,15 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
 /* place.c */
 typedef struct topo_places {
   int ranks;
-  char (*name)[64];     /* per rank: SLURMD_NODENAME, else host name */
-  char (*alias)[64];    /* per rank: host name */
-  char (*boot)[40];     /* per rank: which kernel it runs on */
+  char (*name)[64];  /* per rank: SLURMD_NODENAME, else host name */
+  char (*alias)[64]; /* per rank: host name */
+  char (*boot)[40];  /* per rank: which kernel it runs on */
   char (*affinity)[512];
-  int *gpu_ready;       /* per rank: a GPU runtime answers here */
+  int *gpu_ready; /* per rank: a GPU runtime answers here */
   int64_t *rlimit;
   int groups;
-  int *group;           /* per rank; groups are numbered by first rank */
-  int *leader;          /* per group: lowest rank */
+  int *group;  /* per rank; groups are numbered by first rank */
+  int *leader; /* per group: lowest rank */
 } topo_places;
 void topo_places_free(topo_places *p);
 atoll_err topo_places_gather(atoll_comm *comm, topo_places *p);
@@ -66,8 +68,8 @@ atoll_err topo_places_match(const topo_places *p, atoll_topo_hosts *hosts, int *
 int topo_gpu_ready(const char **why_not);
 
 /* divide.c. p and host_of NULL: nobody launched ranks. */
-atoll_err topo_divide(const atoll_topo_params *params, const char *backend, const atoll_topo_hosts *hosts, const topo_places *p, const int *host_of,
-                      atoll_topo **out);
+atoll_err topo_divide(const atoll_topo_params *params, const char *backend, const atoll_topo_hosts *hosts,
+                      const topo_places *p, const int *host_of, atoll_topo **out);
 
 /* identity.c */
 int64_t topo_installed_memory(int64_t bytes);
@@ -76,7 +78,7 @@ atoll_err topo_node_identity(const atoll_topo *topo, int node, const atoll_topo_
 /* topo.c */
 void topo_samples_sort(atoll_samples *s);
 void topo_samples_add(atoll_samples *s, double v); /* ignored when full or not finite and positive */
-void topo_links_sort(atoll_topo *t); /* by a, then b: the order must not tell where links came from */
+void topo_links_sort(atoll_topo *t);               /* by a, then b: the order must not tell where links came from */
 int topo_nodes_equal(const atoll_topo *t, int a, int b); /* same hardware, and no rank or rate tells them apart */
 const char *topo_kind_name(atoll_topo_kind k);
 

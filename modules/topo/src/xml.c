@@ -34,13 +34,17 @@ atoll_err topo_xml_load(const char *path, const char *name, atoll_topo_host *hos
   if (err == ATOLL_OK) {
     hwloc_topology_set_flags(t, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    /* The bytes, not the path: hwloc never opens a file, so it cannot fall back for want of one. The buffer's length counts its NUL. */
+    /* The bytes, not the path: hwloc never opens a file, so it cannot fall back for want of one. The buffer's length
+     * counts its NUL. */
     if (hwloc_topology_set_xmlbuffer(t, text, (int)bytes + 1) != 0)
-      err = atoll_fail(ATOLL_CORRUPT, "%s: hwloc %x cannot parse it: %s", path, hwloc_get_api_version(), strerror(errno));
+      err =
+          atoll_fail(ATOLL_CORRUPT, "%s: hwloc %x cannot parse it: %s", path, hwloc_get_api_version(), strerror(errno));
     else if (hwloc_topology_load(t) != 0)
-      err = atoll_fail(ATOLL_CORRUPT, "%s: hwloc %x refuses the topology: %s", path, hwloc_get_api_version(), strerror(errno));
+      err = atoll_fail(ATOLL_CORRUPT, "%s: hwloc %x refuses the topology: %s", path, hwloc_get_api_version(),
+                       strerror(errno));
     else if (hwloc_topology_is_thissystem(t) && !getenv("HWLOC_THISSYSTEM"))
-      err = atoll_fail(ATOLL_CORRUPT, "%s: hwloc answered with the machine this runs on, so it did not read the file", path);
+      err = atoll_fail(ATOLL_CORRUPT, "%s: hwloc answered with the machine this runs on, so it did not read the file",
+                       path);
     else if (hwloc_bitmap_iszero(hwloc_topology_get_topology_cpuset(t)))
       err = atoll_fail(ATOLL_CORRUPT, "%s: the topology has no hardware threads", path);
     else
@@ -107,4 +111,5 @@ static atoll_err xml_load(const atoll_topo_params *params, const atoll_topo_plac
   return topo_xml_load(params->path, NULL, host);
 }
 
-const atoll_topo_backend topo_backend_xml = {.name = "xml", .priority = 30, .per_node = 0, .probe = xml_probe, .load = xml_load, .devices = NULL};
+const atoll_topo_backend topo_backend_xml = {
+    .name = "xml", .priority = 30, .per_node = 0, .probe = xml_probe, .load = xml_load, .devices = NULL};

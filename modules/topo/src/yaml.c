@@ -1,4 +1,5 @@
-/* The topology as YAML, whole: what is written reads back to the same digest. Samples are one text of numbers, sorted. */
+/* The topology as YAML, whole: what is written reads back to the same digest. Samples are one text of numbers, sorted.
+ */
 #include "topo_impl.h"
 
 #include <errno.h>
@@ -46,7 +47,8 @@ atoll_err atoll_topo_to_yaml(const atoll_topo *t, atoll_yaml_out *o) {
   atoll_yaml_put_text(o, "identity", atoll_digest_text(atoll_topo_identity(t), hex));
   if (t->note[0])
     atoll_yaml_put_text(o, "note", t->note);
-  atoll_yaml_comment(o, "memory in bytes, gemm_* in GFLOP/s, bandwidth in GB/s, latency in s; repeated measurements ascending");
+  atoll_yaml_comment(
+      o, "memory in bytes, gemm_* in GFLOP/s, bandwidth in GB/s, latency in s; repeated measurements ascending");
   atoll_yaml_open_list(o, "nodes");
   for (int i = 0; i < t->nodes; i++) {
     const atoll_topo_node *n = &t->node[i];
@@ -106,7 +108,8 @@ static atoll_err get_samples(atoll_yaml *map, const char *key, atoll_samples *s)
     errno = 0;
     double v = strtod(p, &end);
     if (end == p || errno || !(v > 0) || s->n == ATOLL_TOPO_SAMPLES)
-      return atoll_fail(ATOLL_USAGE, "%s:%d: %s: found '%s', expected at most %d numbers above 0", atoll_yaml_file(map), atoll_yaml_line(map), key, text, ATOLL_TOPO_SAMPLES);
+      return atoll_fail(ATOLL_USAGE, "%s:%d: %s: found '%s', expected at most %d numbers above 0", atoll_yaml_file(map),
+                        atoll_yaml_line(map), key, text, ATOLL_TOPO_SAMPLES);
     s->v[s->n++] = v;
     end += strspn(end, " ");
   }
@@ -157,14 +160,16 @@ static atoll_err get_node(atoll_yaml *map, int i, atoll_topo *t) {
   ATOLL_TRY(atoll_yaml_int(map, "memory", 1, 0, INT64_MAX, &n->memory));
   ATOLL_TRY(atoll_yaml_string(map, "identity", 1, hex, sizeof hex));
   if (atoll_digest_parse(hex, &n->identity) != 0)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: identity: found '%s', expected 32 hexadecimal digits", atoll_yaml_file(map), atoll_yaml_line(map), hex);
+    return atoll_fail(ATOLL_USAGE, "%s:%d: identity: found '%s', expected 32 hexadecimal digits", atoll_yaml_file(map),
+                      atoll_yaml_line(map), hex);
   ATOLL_TRY(atoll_yaml_bool(map, "bindable", 1, &n->bindable));
   atoll_yaml *nics = NULL, *devices = NULL;
   ATOLL_TRY(atoll_yaml_list(map, "nics", 0, &nics));
   for (size_t k = 0; nics && k < atoll_yaml_count(nics); k++) {
     atoll_yaml *m = atoll_yaml_at(nics, k);
     if (k == sizeof n->nic / sizeof n->nic[0])
-      return atoll_fail(ATOLL_USAGE, "%s:%d: more than %zu network interfaces", atoll_yaml_file(m), atoll_yaml_line(m), k);
+      return atoll_fail(ATOLL_USAGE, "%s:%d: more than %zu network interfaces", atoll_yaml_file(m), atoll_yaml_line(m),
+                        k);
     ATOLL_TRY(atoll_yaml_string(m, "name", 1, n->nic[k].name, sizeof n->nic[k].name));
     ATOLL_TRY(atoll_yaml_string(m, "pci", 1, n->nic[k].pci, sizeof n->nic[k].pci));
     ATOLL_TRY(get_int(m, "numa", -1, 1 << 20, &n->nic[k].numa));
@@ -196,7 +201,8 @@ atoll_err atoll_topo_from_yaml(atoll_yaml *root, atoll_topo **out) {
   atoll_err err;
   ATOLL_TRY_GOTO(err, fail, atoll_yaml_int(root, "version", 1, 1, INT32_MAX, &version));
   if (version != VERSION) {
-    err = atoll_fail(ATOLL_UNSUPPORTED, "%s: topology version %lld; this program reads %d", atoll_yaml_file(root), (long long)version, VERSION);
+    err = atoll_fail(ATOLL_UNSUPPORTED, "%s: topology version %lld; this program reads %d", atoll_yaml_file(root),
+                     (long long)version, VERSION);
     goto fail;
   }
   ATOLL_TRY_GOTO(err, fail, atoll_yaml_string(root, "backend", 1, t->backend, sizeof t->backend));
@@ -231,7 +237,8 @@ atoll_err atoll_topo_from_yaml(atoll_yaml *root, atoll_topo **out) {
   /* The identity is derived; a file whose words and identity disagree was edited by hand or damaged. */
   if (atoll_digest_parse(hex, &identity) != 0 || !atoll_digest_equal(identity, atoll_topo_identity(t))) {
     char own[33];
-    err = atoll_fail(ATOLL_CORRUPT, "%s: the identity says %s, the devices in it %s", atoll_yaml_file(root), hex, atoll_digest_text(atoll_topo_identity(t), own));
+    err = atoll_fail(ATOLL_CORRUPT, "%s: the identity says %s, the devices in it %s", atoll_yaml_file(root), hex,
+                     atoll_digest_text(atoll_topo_identity(t), own));
     goto fail;
   }
   *out = t;

@@ -1,4 +1,5 @@
-/* A registered source with the highest willing priority is used, one that refuses says why, and a name is registered once. */
+/* A registered source with the highest willing priority is used, one that refuses says why, and a name is registered
+ * once. */
 #include "atoll/topo_backend.h"
 
 #include "topo_test.h"

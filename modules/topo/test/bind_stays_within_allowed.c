@@ -1,4 +1,5 @@
-/* Binding narrows to the device's cores within what is allowed, leaves virtual and shared nodes alone, and never fails. */
+/* Binding narrows to the device's cores within what is allowed, leaves virtual and shared nodes alone, and never fails.
+ */
 #include <sched.h>
 
 #include "topo_test.h"

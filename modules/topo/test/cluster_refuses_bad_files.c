@@ -26,7 +26,8 @@ static const struct {
     {"nodes:\n  - {name: a, synthetic: 'corn:2'}\n", "hwloc does not understand", ATOLL_USAGE},
     {"nodes:\n  - {name: a, file: good.xml}\nlinks: {between: {latency: 1e-6}}\n", "bandwidth", ATOLL_USAGE},
     {"nodes:\n  - {name: a, file: good.xml}\nlinks: {between: {bandwidth: 0}}\n", "bandwidth", ATOLL_USAGE},
-    {"nodes:\n  - {name: a, file: good.xml}\nlinks: {pairs: [{a: a, b: z, bandwidth: 1}]}\n", "b: found 'z'", ATOLL_USAGE},
+    {"nodes:\n  - {name: a, file: good.xml}\nlinks: {pairs: [{a: a, b: z, bandwidth: 1}]}\n", "b: found 'z'",
+     ATOLL_USAGE},
     {"nodes:\n  - {name: a, file: good.xml}\nlink: {between: {bandwidth: 1}}\n", "link", ATOLL_USAGE},
 };
 
@@ -49,12 +50,14 @@ static void mistakes_are_named(void **state) {
 
 static void declarations_are_taken(void **state) {
   (void)state;
-  static const char yaml[] = "nodes:\n"
-                             "  - {name: f, count: 2, kind: fast, synthetic: 'pack:2 core:4', devices: 1, memory: 8GiB, gemm_f32: 500, gemm_bf16: 900, bandwidth: 90}\n"
-                             "  - {name: s, kind: slow, file: good.xml, isa: x86-64 avx2}\n"
-                             "  - {name: g, synthetic: 'core:2 gpus=2', gpu: {model: A100, memory: 40GiB, isa: sm_80, gemm_f32: 16000}}\n"
-                             "links:\n  in_node: {latency: 1e-6, bandwidth: 10}\n  between: {latency: 2e-6, bandwidth: 5}\n"
-                             "  pairs:\n    - {a: fast, b: slow, bandwidth: 1}\n    - {a: f0, b: f0, bandwidth: 99}\n";
+  static const char yaml[] =
+      "nodes:\n"
+      "  - {name: f, count: 2, kind: fast, synthetic: 'pack:2 core:4', devices: 1, memory: 8GiB, gemm_f32: 500, "
+      "gemm_bf16: 900, bandwidth: 90}\n"
+      "  - {name: s, kind: slow, file: good.xml, isa: x86-64 avx2}\n"
+      "  - {name: g, synthetic: 'core:2 gpus=2', gpu: {model: A100, memory: 40GiB, isa: sm_80, gemm_f32: 16000}}\n"
+      "links:\n  in_node: {latency: 1e-6, bandwidth: 10}\n  between: {latency: 2e-6, bandwidth: 5}\n"
+      "  pairs:\n    - {a: fast, b: slow, bandwidth: 1}\n    - {a: f0, b: f0, bandwidth: 99}\n";
   write_file(folder, "cluster.yaml", yaml, strlen(yaml));
   atoll_topo *t = load_topo(folder, NULL);
   assert_int_equal(t->nodes, 4);
@@ -63,7 +66,8 @@ static void declarations_are_taken(void **state) {
   assert_string_equal(t->node[1].kind, "fast");
   assert_int_equal(t->devices, 5);
   const atoll_topo_device *d = &t->device[1], *s = &t->device[2], *g = &t->device[4];
-  assert_true(d->declared && atoll_samples_median(&d->gemm_f32) == 500 && atoll_samples_median(&d->gemm_bf16) == 900 && atoll_samples_median(&d->bandwidth) == 90);
+  assert_true(d->declared && atoll_samples_median(&d->gemm_f32) == 500 && atoll_samples_median(&d->gemm_bf16) == 900 &&
+              atoll_samples_median(&d->bandwidth) == 90);
   assert_true(d->ncores == 8 && d->memory == (int64_t)8 << 30);
   assert_string_equal(d->memory_limit, "declared");
   assert_true(!s->declared && s->gemm_f32.n == 0);
@@ -99,6 +103,7 @@ static void plain_folders_are_clusters(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(mistakes_are_named), cmocka_unit_test(declarations_are_taken), cmocka_unit_test(plain_folders_are_clusters)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mistakes_are_named), cmocka_unit_test(declarations_are_taken),
+                                     cmocka_unit_test(plain_folders_are_clusters)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

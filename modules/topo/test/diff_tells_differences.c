@@ -41,7 +41,8 @@ static void noise_is_no_difference(void **state) {
 static void hardware_is(void **state) {
   (void)state;
   int lines;
-  atoll_topo *a = load_topo(NULL, "2x(core:4 memory=4GiB)"), *b = load_topo(NULL, "core:4 memory=4GiB, core:6 memory=2GiB, core:1");
+  atoll_topo *a = load_topo(NULL, "2x(core:4 memory=4GiB)"),
+             *b = load_topo(NULL, "core:4 memory=4GiB, core:6 memory=2GiB, core:1");
   char *text = diff_text(a, b, &lines);
   assert_true(lines >= 5);
   assert_null(strstr(text, "node n0"));

@@ -1,4 +1,5 @@
-/* Cores are divided evenly and near, memory by the smallest limit, GPUs by locality; ranks bound apart keep their own cores. */
+/* Cores are divided evenly and near, memory by the smallest limit, GPUs by locality; ranks bound apart keep their own
+ * cores. */
 #include <hwloc.h>
 
 #include "topo_test.h"
@@ -90,9 +91,9 @@ static void memory_is_the_smallest_limit(void **state) {
     int64_t declared, cgroup, slurm, rlimit, want;
     const char *who;
   } table[] = {
-      {0, 0, 0, 0, 32, "machine"},     {0, 32, 0, 0, 16, "cgroup"},    {0, 32, 16, 0, 8, "slurm"}, {0, 32, 16, 5, 5, "rlimit"},
-      {0, 0, 0, 20, 20, "rlimit"},     {8, 0, 0, 0, 4, "declared"},    {0, 640, 640, 0, 32, "machine"},
-      {128, 0, 0, 0, 64, "declared"},
+      {0, 0, 0, 0, 32, "machine"},     {0, 32, 0, 0, 16, "cgroup"},    {0, 32, 16, 0, 8, "slurm"},
+      {0, 32, 16, 5, 5, "rlimit"},     {0, 0, 0, 20, 20, "rlimit"},    {8, 0, 0, 0, 4, "declared"},
+      {0, 640, 640, 0, 32, "machine"}, {128, 0, 0, 0, 64, "declared"},
   };
   for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
     atoll_topo_hosts hosts = host_of_text("core:4 memory=64GiB", 1);
@@ -183,7 +184,9 @@ static void gpus_go_to_the_nearest_rank(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(evenly_and_near), cmocka_unit_test(bound_ranks_keep_their_own), cmocka_unit_test(memory_is_the_smallest_limit),
-                                     cmocka_unit_test(forbidden_cores_are_not_used), cmocka_unit_test(gpus_go_to_the_nearest_rank)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(evenly_and_near), cmocka_unit_test(bound_ranks_keep_their_own),
+                                     cmocka_unit_test(memory_is_the_smallest_limit),
+                                     cmocka_unit_test(forbidden_cores_are_not_used),
+                                     cmocka_unit_test(gpus_go_to_the_nearest_rank)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,11 +2,14 @@
 #include "topo_test.h"
 #include "topo_impl.h"
 
-static int same(const atoll_topo *a, const atoll_topo *b) { return atoll_digest_equal(atoll_topo_identity(a), atoll_topo_identity(b)); }
+static int same(const atoll_topo *a, const atoll_topo *b) {
+  return atoll_digest_equal(atoll_topo_identity(a), atoll_topo_identity(b));
+}
 
 static void what_does_not_count(void **state) {
   (void)state;
-  atoll_topo *a = load_topo(NULL, "2x(pack:2 core:4 memory=64GiB)"), *b = load_topo(NULL, "2x(pack:2 core:4 memory=64GiB)");
+  atoll_topo *a = load_topo(NULL, "2x(pack:2 core:4 memory=64GiB)"),
+             *b = load_topo(NULL, "2x(pack:2 core:4 memory=64GiB)");
   assert_true(same(a, b));
   assert_true(atoll_digest_equal(a->node[0].identity, a->node[1].identity));
   strcpy(b->node[1].name, "elsewhere");
@@ -24,8 +27,9 @@ static void what_does_not_count(void **state) {
 
 static void what_counts(void **state) {
   (void)state;
-  static const char *const other[] = {"3x(pack:2 core:4 memory=64GiB)", "2x(pack:2 core:5 memory=64GiB)", "2x(pack:1 core:8 memory=64GiB)",
-                                      "2x(pack:2 core:4 memory=32GiB)", "2x(pack:2 core:4 pu:2 memory=64GiB)", "2x(pack:2 core:4 memory=64GiB model=X)",
+  static const char *const other[] = {"3x(pack:2 core:4 memory=64GiB)",        "2x(pack:2 core:5 memory=64GiB)",
+                                      "2x(pack:1 core:8 memory=64GiB)",        "2x(pack:2 core:4 memory=32GiB)",
+                                      "2x(pack:2 core:4 pu:2 memory=64GiB)",   "2x(pack:2 core:4 memory=64GiB model=X)",
                                       "2x(pack:2 core:4 memory=64GiB kind=k)", "2x(pack:2 core:4 memory=64GiB gpus=1)"};
   atoll_topo *a = load_topo(NULL, "2x(pack:2 core:4 memory=64GiB)");
   for (size_t i = 0; i < sizeof other / sizeof other[0]; i++) {
@@ -59,7 +63,8 @@ static void this_machine_twice(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_count), cmocka_unit_test(what_counts), cmocka_unit_test(memory_is_what_was_installed),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_count), cmocka_unit_test(what_counts),
+                                     cmocka_unit_test(memory_is_what_was_installed),
                                      cmocka_unit_test(this_machine_twice)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,9 +68,11 @@ static void slurm(void **state) {
   assert_true(topo_limit_slurm(fake_env, note, sizeof note) == 0);
   ENV({"SLURM_MEM_PER_CPU", "256"}, {"SLURM_CPUS_ON_NODE", "8"});
   assert_true(topo_limit_slurm(fake_env, note, sizeof note) == 2048 * MiB);
-  ENV({"SLURM_MEM_PER_CPU", "256"}, {"SLURM_JOB_CPUS_PER_NODE", "4(x2),2"}, {"SLURM_NODEID", "2"}, {"SLURM_CPUS_ON_NODE", "1"});
+  ENV({"SLURM_MEM_PER_CPU", "256"}, {"SLURM_JOB_CPUS_PER_NODE", "4(x2),2"}, {"SLURM_NODEID", "2"},
+      {"SLURM_CPUS_ON_NODE", "1"});
   assert_true(topo_limit_slurm(fake_env, note, sizeof note) == 512 * MiB);
-  ENV({"SLURM_MEM_PER_CPU", "256"}, {"SLURM_JOB_CPUS_PER_NODE", "4(x2)"}, {"SLURM_NODEID", "1"}, {"SLURM_STEP_NODELIST", "n[0-1]"}, {"SLURM_JOB_NODELIST", "n[0-1]"});
+  ENV({"SLURM_MEM_PER_CPU", "256"}, {"SLURM_JOB_CPUS_PER_NODE", "4(x2)"}, {"SLURM_NODEID", "1"},
+      {"SLURM_STEP_NODELIST", "n[0-1]"}, {"SLURM_JOB_NODELIST", "n[0-1]"});
   assert_true(topo_limit_slurm(fake_env, note, sizeof note) == 1024 * MiB);
   assert_string_equal(note, "");
   assert_true(topo_slurm_cpus(fake_env) == 4);
@@ -85,6 +87,7 @@ static void slurm(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(cgroup_v2), cmocka_unit_test(cgroup_v1), cmocka_unit_test(hybrid_and_hidden_paths), cmocka_unit_test(slurm)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(cgroup_v2), cmocka_unit_test(cgroup_v1),
+                                     cmocka_unit_test(hybrid_and_hidden_paths), cmocka_unit_test(slurm)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,19 +57,21 @@ static void match(int n, const char *const *name, const char *const *alias, cons
   topo_hosts_free(&hosts);
 }
 
-#define L(...) (const char *const[]){__VA_ARGS__}
+#define L(...)                                                                                                         \
+  (const char *const[]) { __VA_ARGS__ }
 
 static void by_name(void **state) {
   (void)state;
   match(4, L("n3", "n3", "n1", "n0"), NULL, L("n3", "n3", "n1", "n0"), NULL);
-  match(2, L("x", "y"), L("n2", "n1"), L("n2", "n1"), NULL);                     /* host name second */
+  match(2, L("x", "y"), L("n2", "n1"), L("n2", "n1"), NULL);                          /* host name second */
   match(2, L("n2.cluster.example", "n0.cluster.example"), NULL, L("n2", "n0"), NULL); /* domains do not count */
 }
 
 static void in_order_with_a_note(void **state) {
   (void)state;
   match(3, L("red", "blue", "red"), NULL, L("n0", "n1", "n0"), "no node matches by name");
-  match(6, L("ws", "ws", "ws", "ws", "ws", "ws"), NULL, L("n0", "n0", "n1", "n2", "n2", "n3"), "spread over 4 of its 4 nodes");
+  match(6, L("ws", "ws", "ws", "ws", "ws", "ws"), NULL, L("n0", "n0", "n1", "n2", "n2", "n3"),
+        "spread over 4 of its 4 nodes");
   match(2, L("ws", "ws"), NULL, L("n0", "n1"), "spread over 2 of its 4 nodes");
 }
 
@@ -81,6 +83,7 @@ static void mixtures_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(by_name), cmocka_unit_test(in_order_with_a_note), cmocka_unit_test(mixtures_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(by_name), cmocka_unit_test(in_order_with_a_note),
+                                     cmocka_unit_test(mixtures_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

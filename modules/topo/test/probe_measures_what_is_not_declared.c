@@ -51,7 +51,8 @@ static void rates_and_links(void **state) {
   for (int r = 0; r < 3; r++) {
     const atoll_topo_device *d = &t->device[atoll_topo_device_of(t, r)];
     assert_int_equal(d->gemm_f32.n, ATOLL_TOPO_SAMPLES);
-    assert_true(atoll_samples_median(&d->gemm_f32) > 99.9 * (r + 1) && atoll_samples_median(&d->gemm_f32) < 100.1 * (r + 1));
+    assert_true(atoll_samples_median(&d->gemm_f32) > 99.9 * (r + 1) &&
+                atoll_samples_median(&d->gemm_f32) < 100.1 * (r + 1));
     assert_int_equal(d->gemm_bf16.n, 0);
     assert_true(atoll_samples_median(&d->bandwidth) > 19.9 && atoll_samples_median(&d->bandwidth) < 20.1);
     assert_false(d->declared);

@@ -1,5 +1,5 @@
-/* Four ranks: the same topology everywhere, one device each; virtual nodes are told apart by SLURMD_NODENAME; a failure of the one
- * rank that reads is everybody's failure. */
+/* Four ranks: the same topology everywhere, one device each; virtual nodes are told apart by SLURMD_NODENAME; a failure
+ * of the one rank that reads is everybody's failure. */
 #include "topo_test.h"
 
 #include "atoll/agree.h"
@@ -106,7 +106,8 @@ int main(int argc, char **argv) {
     return 1;
   rank = atoll_comm_rank(world);
   size = atoll_comm_size(world);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(live), cmocka_unit_test(virtual_nodes), cmocka_unit_test(slurm_counts_cpus), cmocka_unit_test(cluster_by_name),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(live), cmocka_unit_test(virtual_nodes),
+                                     cmocka_unit_test(slurm_counts_cpus), cmocka_unit_test(cluster_by_name),
                                      cmocka_unit_test(failure_is_everybodys)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   if (failed)

@@ -24,9 +24,10 @@ static void answers_hold(void **state) {
     int gpus = 0;
     for (int k = 0; k < t->devices; k++)
       gpus += t->device[k].kind == ATOLL_TOPO_GPU;
-    if (t->devices != table[i].devices || gpus != table[i].gpus || t->node[0].cores != table[i].cores || t->node[0].threads != table[i].threads ||
-        strcmp(t->device[0].model, table[i].model) != 0)
-      fail_msg("%s: found %d devices, %d GPUs, %d cores, %d threads, %s", table[i].file, t->devices, gpus, t->node[0].cores, t->node[0].threads, t->device[0].model);
+    if (t->devices != table[i].devices || gpus != table[i].gpus || t->node[0].cores != table[i].cores ||
+        t->node[0].threads != table[i].threads || strcmp(t->device[0].model, table[i].model) != 0)
+      fail_msg("%s: found %d devices, %d GPUs, %d cores, %d threads, %s", table[i].file, t->devices, gpus,
+               t->node[0].cores, t->node[0].threads, t->device[0].model);
     atoll_topo_destroy(&t);
   }
 }

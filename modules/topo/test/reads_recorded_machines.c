@@ -10,7 +10,8 @@ static void answers_hold(void **state) {
   while (fgets(line, sizeof line, f)) {
     char file[128], model[128], path[1024];
     int sockets, numa, cores, threads, gpus, nics, mib;
-    if (line[0] == '#' || sscanf(line, "%127s %d %d %d %d %d %d %d %127[^\n]", file, &sockets, &numa, &cores, &threads, &gpus, &nics, &mib, model) != 9)
+    if (line[0] == '#' || sscanf(line, "%127s %d %d %d %d %d %d %d %127[^\n]", file, &sockets, &numa, &cores, &threads,
+                                 &gpus, &nics, &mib, model) != 9)
       continue;
     snprintf(path, sizeof path, DATA "%s", file);
     atoll_topo *t = load_topo(path, NULL);
@@ -18,10 +19,10 @@ static void answers_hold(void **state) {
     int found = 0;
     for (int i = 0; i < t->devices; i++)
       found += t->device[i].kind == ATOLL_TOPO_GPU;
-    if (n->sockets != sockets || n->numa_nodes != numa || n->cores != cores || n->threads != threads || found != gpus || n->nics != nics ||
-        n->memory >> 20 != mib || strcmp(t->device[0].model, model) != 0)
-      fail_msg("%s: found %d %d %d %d %d %d %lld %s", file, n->sockets, n->numa_nodes, n->cores, n->threads, found, n->nics, (long long)(n->memory >> 20),
-               t->device[0].model);
+    if (n->sockets != sockets || n->numa_nodes != numa || n->cores != cores || n->threads != threads || found != gpus ||
+        n->nics != nics || n->memory >> 20 != mib || strcmp(t->device[0].model, model) != 0)
+      fail_msg("%s: found %d %d %d %d %d %d %lld %s", file, n->sockets, n->numa_nodes, n->cores, n->threads, found,
+               n->nics, (long long)(n->memory >> 20), t->device[0].model);
     atoll_topo_destroy(&t);
     files++;
   }

@@ -3,10 +3,14 @@
 
 #define HEAD "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
 #define ROOT "<topology version=\"2.0\">\n"
-#define SETS "cpuset=\"0x1\" complete_cpuset=\"0x1\" allowed_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" allowed_nodeset=\"0x1\""
-#define BODY                                                                                                                                             \
-  "<object type=\"Machine\" os_index=\"0\" " SETS " gp_index=\"1\"><object type=\"NUMANode\" os_index=\"0\" " SETS " gp_index=\"2\" local_memory=\"1024\"/>" \
-  "<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" gp_index=\"3\"/></object>\n"
+#define SETS                                                                                                           \
+  "cpuset=\"0x1\" complete_cpuset=\"0x1\" allowed_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\" "            \
+  "allowed_nodeset=\"0x1\""
+#define BODY                                                                                                           \
+  "<object type=\"Machine\" os_index=\"0\" " SETS " gp_index=\"1\"><object type=\"NUMANode\" os_index=\"0\" " SETS     \
+  " gp_index=\"2\" local_memory=\"1024\"/>"                                                                            \
+  "<object type=\"PU\" os_index=\"0\" cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" "                         \
+  "complete_nodeset=\"0x1\" gp_index=\"3\"/></object>\n"
 
 static const struct {
   const char *name, *text, *word;
@@ -17,23 +21,34 @@ static const struct {
     {"prose", "this is no topology", "is not XML", ATOLL_CORRUPT},
     {"html", "<html><body/></html>", "expected <topology", ATOLL_CORRUPT},
     {"version 1", HEAD "<topology>\n" BODY "</topology>\n", "hwloc 1", ATOLL_UNSUPPORTED},
-    {"version 3", HEAD "<topology version=\"3.0\">\n" BODY "</topology>\n", "version 3.0; expected 2.x", ATOLL_UNSUPPORTED},
+    {"version 3", HEAD "<topology version=\"3.0\">\n" BODY "</topology>\n", "version 3.0; expected 2.x",
+     ATOLL_UNSUPPORTED},
     {"version 20", HEAD "<topology version=\"20.0\">\n" BODY "</topology>\n", "version 20.0", ATOLL_UNSUPPORTED},
     {"not closed", HEAD ROOT BODY, "truncated", ATOLL_CORRUPT},
     {"cut tag", HEAD ROOT "<object type=\"Mach", "cut off", ATOLL_CORRUPT},
     {"cut comment", HEAD "<!-- hello", "comment is not closed", ATOLL_CORRUPT},
-    {"crossed tags", HEAD ROOT "<object type=\"Misc\"><info></object></info></topology>", "expected </info>", ATOLL_CORRUPT},
+    {"crossed tags", HEAD ROOT "<object type=\"Misc\"><info></object></info></topology>", "expected </info>",
+     ATOLL_CORRUPT},
     {"closing first", HEAD "</topology>", "expected </nothing>", ATOLL_CORRUPT},
     {"two roots", HEAD ROOT BODY "</topology>" ROOT BODY "</topology>", "after the end", ATOLL_CORRUPT},
     {"no objects", HEAD ROOT "</topology>", "no <object>", ATOLL_CORRUPT},
     {"only a declaration", HEAD, "no <topology>", ATOLL_CORRUPT},
-    {"machine without sets", HEAD ROOT "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\"/></topology>", "of the Machine is ''", ATOLL_CORRUPT},
-    {"machine without threads", HEAD ROOT "<object type=\"Machine\" os_index=\"0\" " SETS " gp_index=\"1\"/></topology>", ".xml", ATOLL_CORRUPT},
-    {"unknown object", HEAD ROOT "<object type=\"Teapot\" os_index=\"0\" " SETS " gp_index=\"1\"/></topology>", "type 'Teapot'", ATOLL_CORRUPT},
-    {"thread outside the machine", HEAD ROOT "<object type=\"Machine\" " SETS "><object type=\"PU\" os_index=\"3\" cpuset=\"0x8\" complete_cpuset=\"0x8\" nodeset=\"0x1\" "
-     "complete_nodeset=\"0x1\"/></object></topology>", "not within", ATOLL_CORRUPT},
-    {"two threads in one", HEAD ROOT "<object type=\"Machine\" " SETS "><object type=\"PU\" cpuset=\"0x3\" complete_cpuset=\"0x3\" nodeset=\"0x1\" "
-     "complete_nodeset=\"0x1\"/></object></topology>", "has 2 processors", ATOLL_CORRUPT},
+    {"machine without sets", HEAD ROOT "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\"/></topology>",
+     "of the Machine is ''", ATOLL_CORRUPT},
+    {"machine without threads",
+     HEAD ROOT "<object type=\"Machine\" os_index=\"0\" " SETS " gp_index=\"1\"/></topology>", ".xml", ATOLL_CORRUPT},
+    {"unknown object", HEAD ROOT "<object type=\"Teapot\" os_index=\"0\" " SETS " gp_index=\"1\"/></topology>",
+     "type 'Teapot'", ATOLL_CORRUPT},
+    {"thread outside the machine",
+     HEAD ROOT "<object type=\"Machine\" " SETS
+               "><object type=\"PU\" os_index=\"3\" cpuset=\"0x8\" complete_cpuset=\"0x8\" nodeset=\"0x1\" "
+               "complete_nodeset=\"0x1\"/></object></topology>",
+     "not within", ATOLL_CORRUPT},
+    {"two threads in one",
+     HEAD ROOT "<object type=\"Machine\" " SETS
+               "><object type=\"PU\" cpuset=\"0x3\" complete_cpuset=\"0x3\" nodeset=\"0x1\" "
+               "complete_nodeset=\"0x1\"/></object></topology>",
+     "has 2 processors", ATOLL_CORRUPT},
 };
 
 static void each_is_refused(void **state) {
@@ -74,7 +89,7 @@ static void no_truncation_is_accepted(void **state) {
   size_t whole = bytes;
   while (text[whole - 1] == '\n')
     whole--;
-  for (size_t n = 0; n < whole; n += n + 400 > whole ? 1 : 37) {
+  for (size_t n = 0; n<whole; n += n + 400> whole ? 1 : 37) {
     write_file(folder, "cut.xml", text, n);
     refuses(path, NULL, ATOLL_CORRUPT, "cut.xml");
   }
@@ -126,7 +141,9 @@ static void environment_does_not_divert(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_is_refused), cmocka_unit_test(missing_and_folders), cmocka_unit_test(no_truncation_is_accepted),
-                                     cmocka_unit_test(flipped_bytes_do_no_harm), cmocka_unit_test(environment_does_not_divert)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_is_refused), cmocka_unit_test(missing_and_folders),
+                                     cmocka_unit_test(no_truncation_is_accepted),
+                                     cmocka_unit_test(flipped_bytes_do_no_harm),
+                                     cmocka_unit_test(environment_does_not_divert)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,6 +106,7 @@ static void copies_are_equal(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(yaml), cmocka_unit_test(hdf5), cmocka_unit_test(copies_are_equal)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(yaml), cmocka_unit_test(hdf5),
+                                     cmocka_unit_test(copies_are_equal)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,7 @@ static void a_named_backend_needs_its_source(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(groups_make_nodes), cmocka_unit_test(mistakes_name_their_group), cmocka_unit_test(a_named_backend_needs_its_source)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(groups_make_nodes), cmocka_unit_test(mistakes_name_their_group),
+                                     cmocka_unit_test(a_named_backend_needs_its_source)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

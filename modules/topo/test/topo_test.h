@@ -61,8 +61,8 @@ static inline void refuses(const char *path, const char *synthetic, atoll_err co
   atoll_topo *t = NULL;
   atoll_err err = atoll_topo_discover(NULL, &p, &t);
   if (err != code || (word && !strstr(atoll_err_message(), word)))
-    fail_msg("%s%s: found %s '%s', expected %s with '%s'", path ? path : "", synthetic ? synthetic : "", atoll_err_name(err), err ? atoll_err_message() : "",
-             atoll_err_name(code), word ? word : "");
+    fail_msg("%s%s: found %s '%s', expected %s with '%s'", path ? path : "", synthetic ? synthetic : "",
+             atoll_err_name(err), err ? atoll_err_message() : "", atoll_err_name(code), word ? word : "");
   assert_null(t);
 }
 
