@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernel_impl.h"
 
@@ -35,6 +36,17 @@ const char *kernels_cpu_describe(void)
     done = 1;
   }
   return text;
+}
+
+void *cpu_alloc(size_t bytes)
+{
+  const size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
+  void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
+#ifdef MADV_HUGEPAGE
+  if (p && align == huge)
+    (void)madvise(p, (bytes + align - 1) / align * align, MADV_HUGEPAGE); /* a wish only */
+#endif
+  return p;
 }
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -15,7 +15,6 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +68,7 @@ static void choose_library(void)
 {
 #if defined(__x86_64__)
   int onednn = 1;
-  const char *why = "oneDNN generates code for this CPU";
+  const char *why = "it generates code for this CPU";
 #else
   int onednn = 0;
   const char *why = "oneDNN has no fast f32 code outside x86-64";
@@ -98,18 +97,23 @@ const char *cpu_gemm_describe(void)
   return chosen.text;
 }
 
-/* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds), small enough that a few
- * dozen of them share out evenly. */
+/* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds), small enough that 8 to 16
+ * of them share out evenly over threads. */
 static void block_sizes(int64_t M, int64_t N, int64_t *mb, int64_t *nb)
 {
   *mb = 256;
   *nb = 384;
-  while (((M + *mb - 1) / *mb) * ((N + *nb - 1) / *nb) > 256) {
-    if (*mb < *nb && M > *mb)
+#define BLOCKS (((M + *mb - 1) / *mb) * ((N + *nb - 1) / *nb))
+  while (BLOCKS > 16)
+    if (*mb < *nb ? M > *mb : N <= *nb)
       *mb *= 2;
     else
       *nb *= 2;
-  }
+  if (BLOCKS < 8)
+    *nb = 192;
+  if (BLOCKS < 8)
+    *mb = 128;
+#undef BLOCKS
 }
 
 static void add_bias(const float *bias, float *C, int64_t ldc, int64_t m, int64_t n)
@@ -127,6 +131,7 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
   int64_t mb, nb;
   block_sizes(M, N, &mb, &nb);
   int64_t rows = (M + mb - 1) / mb, blocks = rows * ((N + nb - 1) / nb);
+  static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
   /* The first failure of any thread; its message is recorded again on this one. */
   atoll_err err = ATOLL_OK;
   char message[256] = "";
@@ -143,13 +148,13 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
       atoll_err e = call(ta, tb, m, n, K, A + (ta ? m0 : m0 * lda), lda, B + (tb ? n0 * ldb : n0), ldb, beta, c, ldc);
       if (e == ATOLL_OK && bias)
         add_bias(bias + n0, c, ldc, m, n);
-      if (e != ATOLL_OK)
-#pragma omp critical(atoll_gemm_error)
-      {
+      if (e != ATOLL_OK) {
+        (void)pthread_mutex_lock(&failing); /* not an omp critical: its symbol would be exported */
         if (err == ATOLL_OK) {
           err = e;
           snprintf(message, sizeof message, "%s", atoll_err_message());
         }
+        (void)pthread_mutex_unlock(&failing);
       }
     }
   }

@@ -25,7 +25,7 @@ static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A
   const int64_t sizes[] = {M * K, N * K, M * N};
   float **p[] = {A, B, C};
   for (int k = 0; k < 3; k++) {
-    *p[k] = aligned_alloc(64, ((size_t)sizes[k] * sizeof(float) + 63) / 64 * 64);
+    *p[k] = cpu_alloc((size_t)sizes[k] * sizeof(float));
     if (!*p[k]) {
       while (k-- > 0)
         free(*p[k]);
@@ -144,7 +144,7 @@ static atoll_err probe_memory(atoll_device *device, int64_t bytes, double *secon
   if (n < BLOCK)
     return atoll_fail(ATOLL_USAGE, "memory probe of %lld bytes, expected at least %lld", (long long)bytes, (long long)BLOCK * 8);
   int threads = atoll_device_threads(device);
-  float *x = aligned_alloc(64, ((size_t)n * sizeof *x + 63) / 64 * 64), *y = aligned_alloc(64, ((size_t)n * sizeof *y + 63) / 64 * 64);
+  float *x = cpu_alloc((size_t)n * sizeof *x), *y = cpu_alloc((size_t)n * sizeof *y);
   if (!x || !y) {
     free(x);
     free(y);
