@@ -145,9 +145,10 @@ static int64_t row_of(const table *t, const char *key, double step) {
   return -1;
 }
 
-/* Columns that describe the training, not the machine it ran on. */
+/* Columns that describe the training, not the machine it ran on. A step that only one run has is a difference; a
+ * validation that only one run made is not: it changes nothing. */
 static atoll_err diff_tables(const table *a, const table *b, const char *key, const char *const *names,
-                             double tolerance, int *differences) {
+                             double tolerance, int missing_counts, int *differences) {
   const column *step = table_find(a, key);
   int64_t common = 0, only_a = 0;
   for (int k = 0; names[k]; k++) {
@@ -186,12 +187,12 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
   int64_t only_b = b->rows - common;
   if (only_a || only_b) {
     printf("%lld rows only in the first , %lld only in the second\n", (long long)only_a, (long long)only_b);
-    ++*differences;
+    *differences += missing_counts;
   }
   return ATOLL_OK;
 }
 
-static atoll_err diff_text(const char *a, const char *b, const char *object, int *differences) {
+static atoll_err diff_text(const char *a, const char *b, const char *object) {
   char *x = NULL, *y = NULL;
   atoll_store *s = NULL;
   ATOLL_TRY(atoll_store_open(a, ATOLL_STORE_READ, &s));
@@ -211,7 +212,6 @@ static atoll_err diff_text(const char *a, const char *b, const char *object, int
       line_y = line_y ? strtok_r(NULL, "\n", &sy) : NULL;
     }
   }
-  (void)differences; /* options explain differences, they are none themselves */
   free(x);
   free(y);
   return err;
@@ -226,14 +226,14 @@ atoll_err inspect_diff(const char *a, const char *b, const inspect_options *o, i
   ATOLL_TRY(table_load(a, 1, &x));
   atoll_err err = table_load(b, 1, &y);
   if (err == ATOLL_OK) {
-    err = diff_tables(&x.steps, &y.steps, "step", steps, o->tolerance, differences);
+    err = diff_tables(&x.steps, &y.steps, "step", steps, o->tolerance, 1, differences);
     if (err == ATOLL_OK)
-      err = diff_tables(&x.validations, &y.validations, "validation_step", validations, o->tolerance, differences);
+      err = diff_tables(&x.validations, &y.validations, "validation_step", validations, o->tolerance, 0, differences);
     table_free(&y);
   }
   table_free(&x);
   if (err == ATOLL_OK && run_file(a, fa, sizeof fa) == ATOLL_OK && run_file(b, fb, sizeof fb) == ATOLL_OK)
-    err = diff_text(fa, fb, "/provenance/options", differences);
+    err = diff_text(fa, fb, "/provenance/options"); /* options explain differences, they are none themselves */
   atoll_err_clear();
   return err;
 }

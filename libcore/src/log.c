@@ -205,6 +205,19 @@ void atoll_say(const char *fmt, ...)
     free(text);
 }
 
+/* Open MPI gives ranks a terminal of its own making even when its output goes to a file: then the launcher's output tells. */
+int atoll_log_interactive(void) {
+  char link[64], target[256];
+  if (!isatty(fileno(story())))
+    return 0;
+  if (!getenv("OMPI_COMM_WORLD_RANK"))
+    return 1;
+  snprintf(link, sizeof link, "/proc/%ld/fd/1", (long)getppid());
+  ssize_t n = readlink(link, target, sizeof target - 1);
+  target[n > 0 ? n : 0] = '\0';
+  return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
+}
+
 void atoll_progress(const char *fmt, ...)
 {
   char fixed[1024];
@@ -215,7 +228,7 @@ void atoll_progress(const char *fmt, ...)
   pthread_mutex_lock(&logger.lock);
   if (logger.rank == 0) {
     struct winsize size = {0};
-    if (isatty(fileno(story()))) {
+    if (atoll_log_interactive()) {
       /* Cut to the width: a line that wraps could not be rewritten. */
       int columns = !ioctl(fileno(story()), TIOCGWINSZ, &size) && size.ws_col > 1 ? size.ws_col - 1 : 79;
       fprintf(story(), "\r%.*s\033[K", columns, text);

@@ -68,8 +68,8 @@ static atoll_err put_attr(atoll_store *s, hid_t object, const char *path, const 
 }
 
 atoll_err store_set_text(atoll_store *s, hid_t object, const char *path, const char *name, const char *value) {
-  hid_t type = store_text_type(strlen(value) ? strlen(value) : 1);
-  atoll_err err = put_attr(s, object, path, name, type, value);
+  hid_t type = store_text_type(0); /* of variable length: h5py gives these as str, others as bytes */
+  atoll_err err = put_attr(s, object, path, name, type, &value);
   H5Tclose(type);
   return err;
 }

@@ -34,8 +34,21 @@ says '300'
 mpi_any() { "${ATOLL_MPIRUN[@]}" -np "$@" >"$ATOLL_LAST_OUT" 2>&1 </dev/null; }
 mpi_any 2 "$T" job.yaml data.train=beyond.bin run.dir=beyond && fail 'a token beyond the vocabulary was trained'
 says 'vocabulary'
-refuse 69 'bytes' 2 job.yaml plan.memory=300KiB run.dir=small
-says 'stage'
+refuse 69 'stage 0' 2 job.yaml plan.memory=300KiB run.dir=small
+says 'missing'
 echo '<broken' >broken.xml
-mkdir -p xml && cp broken.xml xml/
-expect 66 mpi 1 "$T" job.yaml topo.path=broken.xml run.dir=x || true
+refuse 65 'broken.xml:1' 1 job.yaml topo.path=broken.xml run.dir=x
+refuse 66 'absent.xml' 1 job.yaml topo.path=absent.xml run.dir=x
+# A plan for fewer or more ranks, another cluster or model, with an unknown field, or with an axis that this program does not execute.
+train 2 saved plan.stages=2
+cp saved/plan.yaml good.yaml
+refuse 76 'rank' 1 job.yaml plan.load=good.yaml run.dir=x
+refuse 76 'rank' 4 job.yaml plan.load=good.yaml run.dir=x
+refuse 76 'model' 2 job.yaml plan.load=good.yaml model.width=64 run.dir=x
+sed 's/^schedule:/colour: blue\nschedule:/' good.yaml >unknown.yaml
+refuse 65 'colour' 2 job.yaml plan.load=unknown.yaml run.dir=x
+sed 's/^\( *\)zero: 0/\1zero: 2/' good.yaml >zero.yaml
+refuse 67 'ZeRO' 2 job.yaml plan.load=zero.yaml run.dir=x
+says 'stage 0'
+run mpi 2 "$T" job.yaml plan.load=good.yaml run.dir=loaded
+same saved loaded

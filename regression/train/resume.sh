@@ -18,15 +18,24 @@ train 2 more train.steps=11
 train 4 more
 same base more
 
-# 20 more steps are enough to be caught in the middle by a signal to the last rank alone.
-write_job job.yaml 'train.steps: 4000' 'train.decay_steps: 20' 'train.log_every: 1000' 'train.validate_every: 0'
-(
-  until [ -e stop/run.a1.h5 ]; do sleep 0.1; done
-  sleep 1
-  kill -USR1 "$(pgrep -f 'run.dir=stop' -n)"
-) &
-expect 75 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=stop
-wait
+# Caught in the middle by a signal to the last rank alone, among many steps; then it goes on like one that was never stopped.
+long='train.decay_steps=20 train.log_every=1000 train.validate_every=0'
+"${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=stop $long train.steps=4000 >stop.out 2>&1 </dev/null &
+launcher=$!
+while kill -0 $launcher 2>/dev/null && ! [ -e stop/run.a1.h5 ]; do sleep 0.1; done
+sleep 1
+victim=$(pgrep -P $launcher atoll-train | tail -n 1)
+kill -USR1 "$victim" || fail 'no rank to signal'
+wait $launcher
+got=$?
+cp stop.out "$ATOLL_LAST_OUT"
+[ $got = 75 ] || { cat stop.out; fail "the signalled job ended with $got"; }
 says 'signal USR1 on rank'
 expect 75 "$(atoll atoll-inspect)" status stop
-run "$(atoll atoll-inspect)" status --json stop || true
+expect 75 "$(atoll atoll-inspect)" status --json stop
+says '"action": "requeue"'
+at=$(sed -n 's/.*"last_step": \([0-9]*\).*/\1/p' "$ATOLL_LAST_OUT")
+[ "$at" -gt 1 ] && [ "$at" -lt 4000 ] || fail "stopped at step $at"
+train 2 stop $long train.steps=$((at + 5))
+train 2 straight $long train.steps=$((at + 5))
+same straight stop

@@ -24,6 +24,8 @@ ATOLL_API void atoll_log_set_level(atoll_log_level level);
 ATOLL_API void atoll_say(const char *fmt, ...) ATOLL_PRINTF(1, 2);
 /** Progress: on a terminal rewrites the current line, otherwise (plain) prints a line. Rank 0 only. */
 ATOLL_API void atoll_progress(const char *fmt, ...) ATOLL_PRINTF(1, 2);
+/** Local: 1 when the story goes to a terminal that a person watches. */
+ATOLL_API int atoll_log_interactive(void);
 /** A line to the rank's file; WARN and ERROR also to standard error, on every rank, prefixed with the rank if not 0. */
 ATOLL_API void atoll_log(atoll_log_level level, const char *fmt, ...) ATOLL_PRINTF(2, 3);
 #define atoll_warn(...) atoll_log(ATOLL_LOG_WARN, __VA_ARGS__)

@@ -12,7 +12,7 @@
 #include "atoll/clock.h"
 #include "atoll/log.h"
 
-enum { REPEATS = 5, SIZES = 3 };
+enum { REPEATS = 5, SIZES = 3, TOKENS_MAX = 8192 };
 
 typedef struct probe {
   const atoll_model *model;
@@ -94,17 +94,25 @@ done:
   return err;
 }
 
-/* Micro-batch sizes worth measuring: the one that was asked for, else up to three powers of two that divide the batch.
- */
+/* Micro-batch sizes worth measuring: the one that was asked for, else the smallest, a middle and the largest power of
+ * two that divides the batch, within what is worth computing at once. Sizes between are interpolated. */
 static int sizes_to_measure(const atoll_job *job, int64_t *size) {
   if (job->plan.micro_batch > 0) {
     size[0] = job->plan.micro_batch;
     return 1;
   }
+  int64_t largest = 1;
+  while (job->train.global_batch % (2 * largest) == 0 && 2 * largest * job->train.seq <= TOKENS_MAX)
+    largest *= 2;
+  int64_t middle = 1;
+  while (middle * middle * 4 <= largest)
+    middle *= 2;
   int n = 0;
-  for (int64_t b = 1; b <= job->train.global_batch && n < SIZES; b *= 2)
-    if (job->train.global_batch % b == 0)
-      size[n++] = b;
+  size[n++] = 1;
+  if (middle > 1)
+    size[n++] = middle;
+  if (largest > middle)
+    size[n++] = largest;
   return n;
 }
 

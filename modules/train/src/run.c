@@ -34,7 +34,7 @@ static void tell_step(const session *s, const record_row *row, const durations *
   if (isfinite(row->ceiling_fraction))
     snprintf(share, sizeof share, " , %.0f %% of ceiling", 100 * row->ceiling_fraction);
   int due = s->step % t->log_every == 0 || s->step == t->steps || row->skipped;
-  if (isatty(STDOUT_FILENO) || due)
+  if (atoll_log_interactive() || due)
     atoll_progress("step %lld / %lld , loss %.4f , norm %.3f , lr %.2e , %.0f tokens/s%s , left %s", (long long)s->step,
                    (long long)t->steps, row->loss, row->gradient_norm, row->learning_rate, row->tokens_per_second,
                    share, left);
