@@ -207,7 +207,7 @@ static atoll_err start_mpi(work *w, int *argc, char ***argv, atoll_err parsed) {
 int main(int argc, char **argv) {
   work w = {0};
   int done = 0, initialized = 0;
-  const atoll_cli_library libraries[] = {{"HDF5", NULL, atoll_store_library()}, {NULL, NULL, NULL}};
+  const atoll_cli_library libraries[] = {{"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
   atoll_cli_params p;
   atoll_cli_params_init(&p);
   p.program = "atoll-plan";

@@ -70,8 +70,8 @@ atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *pol
   plan->global_batch = c->problem->global_batch;
   plan->micro_batches = s->G;
   plan->sum_leaves = s->leaves;
-  plan->model = atoll_model_digest(c->problem->model);
-  plan->islands = atoll_islands_identity(c->problem->islands);
+  plan->model = c->model_digest;
+  plan->islands = c->islands_digest;
   snprintf(plan->source, sizeof plan->source, "%s+compose", c->parallelizer->name);
   atoll_plan_pipeline *pipe = &plan->pipeline[0];
   pipe->micro_batches = s->G;

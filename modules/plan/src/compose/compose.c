@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* Units of search.c and space.c, a few nanoseconds each: about two seconds of one core. */
-#define WORK_MAX INT64_C(400000000)
-#define WORK_OF_SHAPE (WORK_MAX / 8)
+#define WORK_MAX INT64_C(200000000)
+#define WORK_OF_SHAPE (WORK_MAX / 16)
 #define REPORT_MAX 32
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
@@ -135,8 +135,10 @@ static void composer_free(composer *c) {
     free(c->device[x]);
   for (int i = 0; i < c->tables; i++)
     free(c->table[i].slice);
-  for (int i = 0; i < c->types; i++)
+  for (int i = 0; i < c->types; i++) {
     free(c->type[i].island);
+    free(c->type[i].count);
+  }
   free(c->devices);
   free(c->device);
   free(c->rank_of);
@@ -303,7 +305,8 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
                        atoll_plan_report **report) {
   composer c = {.problem = problem, .params = params, .parallelizer = &atoll_parallelizer_grid,
                 .layers = atoll_model_layers(problem->model), .islands = problem->islands->count, .dropped = INFINITY,
-                .best_seconds = INFINITY, .least_over = INT64_MAX};
+                .best_seconds = INFINITY, .least_over = INT64_MAX, .model_digest = atoll_model_digest(problem->model),
+                .islands_digest = atoll_islands_identity(problem->islands)};
   double left = INFINITY;
   atoll_plan_report *r = NULL;
   atoll_err err = run(&c, world, &left);

@@ -42,6 +42,7 @@ typedef struct slice_table { /* all distinct slices in one context */
 typedef struct column_type { /* islands of a replica column, stage by stage */
   int stages;
   short *island; /* [stages] */
+  int *count;    /* [islands]: stages on it */
 } column_type;
 
 typedef struct shape {
@@ -70,6 +71,7 @@ typedef struct composer {
   void *state[ATOLL_POLICIES]; /* the parallelizer, asked for one policy at a time; NULL: policy not allowed */
   cost_model *cost;
   int layers, islands, world;
+  atoll_digest model_digest, islands_digest;
   int *devices;        /* [islands]: how many take part */
   int **device;        /* [islands][devices]: topology index, by node */
   int *rank_of;        /* [topology devices]: rank, or -1 */

@@ -4,10 +4,13 @@
  * W_i = min(S - i, n) of them: micro-batch m + W_i goes forward only after m came back, so of the round trips
  *     r_i = t_i + sum over j > i of (s_{j-1} + t_j)          (s_j: both sends over the boundary after j)
  * at least c_i = floor((n - 1) / W_i) + 1 follow one another. Before either, the first micro-batch passed the earlier
- * stages forward, and after it the last one passes them backward. With the stages before i decided and P the time of one
- * micro-batch down and up through them, a step therefore takes at least P + Q[i][l], where l is the next layer and
+ * stages forward, and after it the last one passes them backward. Also, until the first micro-batch is back at stage i,
+ * one trip after it came, i can have done W_i forwards and nothing else: n b_i + (n - W_i) f_i of its work come later.
+ * With the stages before i decided and P the time of one micro-batch down and up through them, a step therefore takes at
+ * least P + Q[i][l], where l is the next layer and
  *     R[i][l] = min over l' of  t_i + s_i + R[i + 1][l']
- *     Q[i][l] = min over l' of  max( n t_i,  c_i (t_i + s_i + R[i + 1][l']),  t_i + s_i + Q[i + 1][l'] ).
+ *     Q[i][l] = min over l' of  max( n t_i,  n t_i - (W_i - 1) f_i + s_i + R[i + 1][l'],
+ *                                    c_i (t_i + s_i + R[i + 1][l']),  t_i + s_i + Q[i + 1][l'] ).
  * Each term is a bound for every split of the rest, and each grows with what follows, so taking the least of each is one
  * too. t_i is the least over the policies that fit every replica of the stage; s_i is the cheapest link between the
  * islands.
@@ -104,7 +107,7 @@ typedef struct kind { /* columns of one type; the one with most micro-batches is
   double n;
   double *send;           /* [S]: least seconds there and back over the boundary after stage i */
   double *q, *r, *e;      /* [S + 1][layers + 1] */
-  double *trips;          /* [S]: c_i */
+  double *trips, *held;   /* [S]: c_i, W_i */
   const slice_time **time; /* [S][ATOLL_POLICIES]: at the fewest slots, for times only */
 } kind;
 
@@ -121,6 +124,7 @@ typedef struct search {
   fit **fit;   /* [S][fits] */
   double **t;  /* [kinds * S]: [reps] least t over policies that fit everywhere, INFINITY where none does */
   double **f;  /* [kinds * S]: [reps] least forward of the same */
+  double **h;  /* [kinds * S]: [reps] least n t - (W - 1) f of the same */
   double **g;  /* [S]: [reps] seconds to sum the gradients, at least */
   double **u;  /* [S]: [reps] largest update of any replica, at least */
   double *update; /* [S + 1][layers + 1]: U */
@@ -128,6 +132,7 @@ typedef struct search {
   int *cut, *policy;
   double *prefix;  /* [S + 1][kinds] */
   double *forward; /* [S + 1][kinds] */
+  double *slack;   /* [S + 1][kinds]: most (n - 1) t_j - (W_j - 1) f_j of the decided stages */
   double *extra;    /* [S + 1]: largest update so far */
   double first_sum; /* g_0, once decided */
   int64_t limit;  /* of c->work */
@@ -179,13 +184,15 @@ static void search_free(search *x) {
     free(x->kind[k].r);
     free(x->kind[k].e);
     free(x->kind[k].trips);
+    free(x->kind[k].held);
     free(x->kind[k].time);
   }
   for (int i = 0; x->fit && i < x->S; i++)
     free(x->fit[i]);
-  for (int i = 0; x->f && i < x->kinds * x->S; i++) {
+  for (int i = 0; x->h && i < x->kinds * x->S; i++) {
     free(x->t[i]);
     free(x->f[i]);
+    free(x->h[i]);
   }
   for (int i = 0; x->u && i < x->S; i++) {
     free(x->g[i]);
@@ -198,10 +205,12 @@ static void search_free(search *x) {
   free(x->fit);
   free(x->t);
   free(x->f);
+  free(x->h);
   free(x->g);
   free(x->u);
   free(x->update);
   free(x->forward);
+  free(x->slack);
   free(x->allowed);
   free(x->cut);
   free(x->policy);
@@ -239,6 +248,7 @@ static atoll_err prepare(search *x) {
       ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof(double), &x->kind[k].r));
       ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof(double), &x->kind[k].e));
       ATOLL_TRY(plan_alloc(S, sizeof(double), &x->kind[k].trips));
+      ATOLL_TRY(plan_alloc(S, sizeof(double), &x->kind[k].held));
       ATOLL_TRY(plan_alloc(S * ATOLL_POLICIES, sizeof *x->kind[k].time, &x->kind[k].time));
       for (int i = 0; i + 1 < x->S; i++) {
         ATOLL_TRY(cheapest(c, c->type[type].island[i], c->type[type].island[i + 1], bytes, &x->kind[k].send[i]));
@@ -262,6 +272,7 @@ static atoll_err prepare(search *x) {
   }
   ATOLL_TRY(plan_alloc((S + 1) * (size_t)(x->L + 1), sizeof *x->update, &x->update));
   ATOLL_TRY(plan_alloc((S + 1) * (size_t)x->kinds, sizeof *x->forward, &x->forward));
+  ATOLL_TRY(plan_alloc((S + 1) * (size_t)x->kinds, sizeof *x->slack, &x->slack));
   return plan_alloc((S + 1) * (size_t)x->kinds, sizeof *x->prefix, &x->prefix);
 }
 
@@ -294,6 +305,7 @@ static atoll_err tabulate(search *x) {
   composer *c = x->c;
   ATOLL_TRY(plan_alloc((size_t)(x->kinds * x->S), sizeof *x->t, &x->t));
   ATOLL_TRY(plan_alloc((size_t)(x->kinds * x->S), sizeof *x->f, &x->f));
+  ATOLL_TRY(plan_alloc((size_t)(x->kinds * x->S), sizeof *x->h, &x->h));
   ATOLL_TRY(plan_alloc((size_t)x->S, sizeof *x->g, &x->g));
   ATOLL_TRY(plan_alloc((size_t)x->S, sizeof *x->u, &x->u));
   for (int i = 0; i < x->S; i++) {
@@ -309,18 +321,23 @@ static atoll_err tabulate(search *x) {
     ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->u, &x->u[i]));
     tabulate_sums(x, i);
     for (int k = 0; k < x->kinds; k++) {
-      double **t = &x->t[k * x->S + i], **f = &x->f[k * x->S + i];
+      double **t = &x->t[k * x->S + i], **f = &x->f[k * x->S + i], **h = &x->h[k * x->S + i], n = x->kind[k].n;
+      double held = x->kind[k].held[i] = fmin(x->S - i, n);
+      x->kind[k].trips[i] = floor((n - 1) / held) + 1;
+      ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **h, h));
       ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **t, t));
       ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **f, f));
       for (int r = 0; r < c->reps; r++) {
         double update = INFINITY;
-        (*t)[r] = (*f)[r] = INFINITY;
+        (*t)[r] = (*f)[r] = (*h)[r] = INFINITY;
         for (int p = 0; p < ATOLL_POLICIES; p++)
           if (x->allowed[i][r] >> p & 1) {
             const slice_time *a = &x->kind[k].time[i * ATOLL_POLICIES + p][r];
             double sum = a->forward + a->backward;
             (*t)[r] = sum < (*t)[r] ? sum : (*t)[r];
             (*f)[r] = a->forward < (*f)[r] ? a->forward : (*f)[r];
+            sum = n * sum - (held - 1) * a->forward;
+            (*h)[r] = sum < (*h)[r] ? sum : (*h)[r];
             update = a->extra < update ? a->extra : update;
           }
         if (update < INFINITY && update > x->u[i][r])
@@ -346,11 +363,9 @@ static void relax(search *x) {
   for (int k = 0; k < x->kinds; k++) {
     kind *kd = &x->kind[k];
     for (int i = x->S - 1; i >= 0; i--) {
-      const double *t = x->t[k * x->S + i], *f = x->f[k * x->S + i], *g = x->g[i];
+      const double *t = x->t[k * x->S + i], *f = x->f[k * x->S + i], *h = x->h[k * x->S + i], *g = x->g[i];
       size_t next = (size_t)(i + 1) * (size_t)(x->L + 1);
       const double *q = kd->q + next, *r = kd->r + next, *ends = kd->e + next;
-      int64_t n = (int64_t)kd->n, held = x->S - i < n ? x->S - i : n;
-      kd->trips[i] = (double)((n - 1) / held + 1);
       for (int l = x->L; l >= 0; l--) {
         double best = INFINITY, round = INFINITY, end = INFINITY;
         int lo, hi;
@@ -363,6 +378,8 @@ static void relax(search *x) {
           if (own >= best && own >= end && a >= round)
             break; /* longer slices take longer; INFINITY when they do not fit */
           double rest = a + kd->send[i] + q[e], wait = kd->trips[i] * trip, last = own + g[rep];
+          double start = h[rep] + kd->send[i] + r[e];
+          wait = start > wait ? start : wait;
           double later = f[rep] + 0.5 * kd->send[i] + ends[e];
           own = rest > own ? rest : own;
           own = wait > own ? wait : own;
@@ -412,7 +429,8 @@ static atoll_err leaf(search *x) {
       if (t < x->s->best) {
         char text[256];
         x->s->best = t;
-        build_describe(c, x->s, x->cut, x->policy, text, sizeof text);
+        build_describe(c, x->s, x->cut, x->policy, text, sizeof text - 24);
+        snprintf(text + strlen(text), 24, ", bubble %.0f %%", 100 * plan->bubble_fraction);
         compose_note(c, x->s, t, text);
       }
       int better = t < c->best_seconds * (1 - COMPOSE_SLACK);
@@ -454,10 +472,15 @@ static double child_bound(search *x, int i, int r, int e, int p, double floor_bo
     double t = a->forward + a->backward, before = x->prefix[i * x->kinds + k], trip = t + kd->send[i] + kd->r[next];
     double own = kd->n * t, rest = t + kd->send[i] + kd->q[next], wait = kd->trips[i] * trip;
     double last = own + x->g[i][r], later = a->forward + 0.5 * kd->send[i] + kd->e[next];
+    double start = kd->n * t - (kd->held[i] - 1) * a->forward + kd->send[i] + kd->r[next];
     own = rest > own ? rest : own;
+    own = start > own ? start : own;
     own = before + (wait > own ? wait : own);
-    wait = kd->trips[0] * (before + trip); /* the first stage's round trip grew, too */
+    /* The trip through all stages is known better now: what the decided ones make of it. */
+    wait = kd->trips[0] * (before + trip);
+    start = before + trip + x->slack[i * x->kinds + k];
     own = wait > own ? wait : own;
+    own = start > own ? start : own;
     own += i == 0 ? x->g[0][r] : x->first_sum;
     last = x->forward[i * x->kinds + k] + (later > last ? later : last);
     bound = own > bound ? own : bound;
@@ -481,6 +504,8 @@ static void choose_child(search *x, int i, int l, int last, int policy) {
     x->extra[i + 1] = a->extra > x->extra[i + 1] ? a->extra : x->extra[i + 1];
     x->forward[next] = x->forward[here] + a->forward + 0.5 * send;
     x->prefix[next] = x->prefix[here] + a->forward + a->backward + send;
+    const kind *kd = &x->kind[k];
+    x->slack[next] = fmax(x->slack[here], (kd->n - 1) * (a->forward + a->backward) - (kd->held[i] - 1) * a->forward);
   }
 }
 
@@ -632,7 +657,7 @@ atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work) {
     char text[256];
     s->solved = 1;
     build_describe(c, s, NULL, NULL, text, sizeof text - 24);
-    strcat(text, ", at least");
+    strcat(text, " ( at least )");
     compose_note(c, s, bound, text);
   } else if (bound_only) {
     err = probe(&x);

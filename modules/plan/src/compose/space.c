@@ -19,7 +19,12 @@
  * never lessens the sum. Hence T >= n w / sum_i v_(i) (1 - 1/n)^i.
  *
  * Nor can a stage end before the sum of its gradients: T >= n t_i + g_i with g_i at least its share of the time g to sum
- * all gradients over D replicas on the best link. Weighted with v_i and added up, T >= (n w + min(v) g) / sum(v). */
+ * all gradients over D replicas on the best link. Weighted with v_i and added up, T >= (n w + min(v) g) / sum(v).
+ *
+ * Layers do not divide. Of the most frequent kind of layer, with m of them and u_i seconds each on stage i's device, a stage
+ * of t seconds holds at most floor(t / u_i): the slowest stage takes at least the least t for which these add up to m. And a
+ * step takes one whole trip through all stages besides (n - 1) t_i - (W_i - 1) f_i of any stage (see search.c), with f_i at
+ * most the share phi of t_i. */
 #include "compose/compose.h"
 
 #include <inttypes.h>
@@ -109,76 +114,112 @@ int64_t space_leaves(const composer *c, int64_t G, int D) {
 
 typedef struct speeds {
   int64_t b;
-  double work;   /* s of all layers on island 0 */
-  double *speed; /* [islands]: upper bound relative to island 0 */
-  double reduce; /* s to sum all gradients over the width at hand, at least */
+  double work;     /* s of all layers on island 0 */
+  double *speed;   /* [islands]: upper bound relative to island 0 */
+  double reduce;   /* s to sum all gradients over the width at hand, at least */
+  double forward_share; /* phi: most forward / (forward + backward) of any layer anywhere */
+  int classes, frequent; /* classes of layers, and the most frequent one */
+  int *times;      /* [classes]: how many layers */
+  double *seconds; /* [islands][classes]: least of a layer */
 } speeds;
 
 static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
   v->b = b;
-  v->work = 0;
+  v->work = v->forward_share = 0;
+  v->classes = v->frequent = 0;
   for (int x = 0; x < c->islands; x++)
     v->speed[x] = 0;
   for (int l = 0; l < c->layers; l++) {
-    double here = INFINITY;
-    for (int x = 0; x < c->islands; x++) {
-      double least = INFINITY;
-      for (int p = 0; p < ATOLL_POLICIES; p++) {
-        if (!c->state[p])
-          continue;
-        cost_slice t;
-        ATOLL_TRY(cost_of_slice(c->cost, x, l, l + 1, (atoll_policy)p, b, &t));
-        least = t.forward + t.backward < least ? t.forward + t.backward : least;
+    int k = cost_layer_class(c->cost, l); /* numbered in order of appearance */
+    if (k == v->classes) {
+      v->times[v->classes++] = 0;
+      for (int x = 0; x < c->islands; x++) {
+        double least = INFINITY;
+        for (int p = 0; p < ATOLL_POLICIES; p++) {
+          if (!c->state[p])
+            continue;
+          cost_slice t;
+          ATOLL_TRY(cost_of_slice(c->cost, x, l, l + 1, (atoll_policy)p, b, &t));
+          double sum = t.forward + t.backward, share = sum > 0 ? t.forward / sum : 0;
+          least = sum < least ? sum : least;
+          v->forward_share = share > v->forward_share ? share : v->forward_share;
+        }
+        v->seconds[x * c->layers + k] = least;
+        double here = v->seconds[k], ratio = least > 0 ? here / least : here > 0 ? INFINITY : 0;
+        v->speed[x] = ratio > v->speed[x] ? ratio : v->speed[x];
       }
-      if (x == 0) {
-        here = least;
-        v->work += here;
-      }
-      double ratio = least > 0 ? here / least : here > 0 ? INFINITY : 0;
-      v->speed[x] = ratio > v->speed[x] ? ratio : v->speed[x];
     }
+    v->work += v->seconds[k];
+    v->times[k]++;
+    v->frequent = v->times[k] > v->times[v->frequent] ? k : v->frequent;
   }
   return ATOLL_OK;
 }
 
-static double column_bound(const speeds *v, const column_type *t, double n) {
-  double speed[64], sum = 0, factor = 1;
-  int k = t->stages < 64 ? t->stages : 64;
-  for (int i = 0; i < k; i++) { /* insertion, descending */
-    double x = v->speed[t->island[i]];
-    int at = i;
-    while (at > 0 && speed[at - 1] < x) {
-      speed[at] = speed[at - 1];
-      at--;
+/* Least seconds of the slowest stage, since the most frequent layers do not divide. */
+static double slowest_stage(const composer *c, const speeds *v, const column_type *t) {
+  const double *u = v->seconds + v->frequent;
+  double rate = 0, at;
+  for (int x = 0; x < c->islands; x++)
+    rate += t->count[x] ? t->count[x] / u[x * c->layers] : 0;
+  if (!(rate > 0 && rate < INFINITY))
+    return 0;
+  at = v->times[v->frequent] / rate;
+  for (int round = 0; round < 1000; round++) {
+    double next = INFINITY, room = 0;
+    for (int x = 0; x < c->islands; x++) {
+      if (!t->count[x])
+        continue;
+      double k = floor(at / u[x * c->layers] + 1e-9);
+      room += t->count[x] * k;
+      next = fmin(next, (k + 1) * u[x * c->layers]);
     }
-    speed[at] = x;
+    if (room >= v->times[v->frequent])
+      return at;
+    at = next;
   }
-  if (t->stages > 64) { /* beyond: all as fast as the fastest */
-    for (int i = 0; i < t->stages; i++)
-      speed[0] = v->speed[t->island[i]] > speed[0] ? v->speed[t->island[i]] : speed[0];
-    for (int i = 1; i < k; i++)
-      speed[i] = speed[0];
+  return at;
+}
+
+static double whole_trip(const composer *c, const speeds *v, const column_type *t) {
+  double sum = 0;
+  for (int k = 0; k < v->classes; k++) {
+    double least = INFINITY;
+    for (int x = 0; x < c->islands; x++)
+      if (t->count[x] && v->seconds[x * c->layers + k] < least)
+        least = v->seconds[x * c->layers + k];
+    sum += v->times[k] * least;
   }
-  for (int i = 0; i < t->stages; i++, factor *= 1 - 1 / n)
-    sum += (i < k ? speed[i] : speed[0]) * factor;
-  double bound = sum > 0 ? n * v->work / sum : 0, all = 0, least = INFINITY;
-  for (int i = 0; i < t->stages; i++) {
-    double x = v->speed[t->island[i]];
-    all += x;
-    least = x < least ? x : least;
+  return sum;
+}
+
+static double column_bound(const composer *c, const speeds *v, const column_type *t, double n) {
+  double sum = 0, factor = 1, all = 0, least = INFINITY, last = INFINITY;
+  for (;;) { /* islands by falling speed; equal ones together */
+    double next = -1;
+    int count = 0;
+    for (int x = 0; x < c->islands; x++)
+      if (t->count[x] && v->speed[x] < last && v->speed[x] > next)
+        next = v->speed[x];
+    if (next < 0)
+      break;
+    for (int x = 0; x < c->islands; x++)
+      count += v->speed[x] == next ? t->count[x] : 0;
+    double shrink = pow(1 - 1 / n, count);
+    sum += next * factor * n * (1 - shrink); /* (1 - q^count) / (1 - q), q = 1 - 1 / n */
+    factor *= shrink;
+    all += next * count;
+    least = last = next;
   }
-  double summed = all > 0 && all < INFINITY ? (n * v->work + least * v->reduce) / all : 0;
-  return summed > bound ? summed : bound;
+  if (!(all > 0 && all < INFINITY))
+    return 0;
+  double bound = fmax(n * v->work / sum, (n * v->work + least * v->reduce) / all);
+  double most = slowest_stage(c, v, t) * (1 - 1e-9), held = fmin(t->stages, n);
+  bound = fmax(bound, n * most);
+  return fmax(bound, whole_trip(c, v, t) + most * (n - 1 - (held - 1) * v->forward_share));
 }
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
-
-static int count_in(const column_type *t, int island) {
-  int n = 0;
-  for (int i = 0; i < t->stages; i++)
-    n += t->island[i] == island;
-  return n;
-}
 
 static atoll_err add_type(composer *c, const short *island, int S) {
   if (c->types == c->type_room) {
@@ -190,15 +231,24 @@ static atoll_err add_type(composer *c, const short *island, int S) {
     c->type_room = room;
   }
   column_type *t = &c->type[c->types];
+  *t = (column_type){.stages = S};
   ATOLL_TRY(plan_alloc((size_t)S, sizeof *t->island, &t->island));
+  if (plan_alloc((size_t)c->islands, sizeof *t->count, &t->count) != ATOLL_OK) {
+    free(t->island);
+    return ATOLL_NOMEM;
+  }
   memcpy(t->island, island, (size_t)S * sizeof *island);
-  t->stages = S;
+  int fits = 1;
+  for (int i = 0; i < S; i++)
+    t->count[island[i]]++;
   for (int x = 0; x < c->islands; x++)
-    if (count_in(t, x) > c->devices[x]) {
-      free(t->island);
-      return ATOLL_OK;
-    }
-  c->types++;
+    fits = fits && t->count[x] <= c->devices[x];
+  if (fits) {
+    c->types++;
+  } else {
+    free(t->island);
+    free(t->count);
+  }
   return ATOLL_OK;
 }
 
@@ -267,13 +317,14 @@ typedef struct walk { /* what is being enumerated */
 static atoll_err push(walk *w) {
   composer *c = w->c;
   double bound = 0;
-  int64_t leaf = 0;
+  int64_t leaf = 0, n = 0;
   for (int k = 0; k < w->D; k++) {
-    int64_t first = plan_leaf_first(w->leaves, w->G, leaf), end;
+    int64_t before = n;
+    n = plan_leaf_first(w->leaves, w->G, leaf + w->share[k]) - plan_leaf_first(w->leaves, w->G, leaf);
     leaf += w->share[k];
-    end = plan_leaf_first(w->leaves, w->G, leaf);
-    double x = column_bound(w->v, &c->type[w->type[k]], (double)(end - first));
-    bound = x > bound ? x : bound;
+    if (k > 0 && w->type[k] == w->type[k - 1] && n <= before)
+      continue;
+    bound = fmax(bound, column_bound(c, w->v, &c->type[w->type[k]], (double)n));
   }
   c->considered++;
   if (bound >= c->best_seconds * (1 + COMPOSE_SLACK))
@@ -311,7 +362,14 @@ static atoll_err push(walk *w) {
 static void balance(walk *w) {
   for (int k = 0; k < w->D; k++) {
     w->share[k] = 1;
-    w->pace[k] = column_bound(w->v, &w->c->type[w->type[k]], 1e9) / 1e9; /* so many that nothing else counts */
+    w->pace[k] = k > 0 && w->type[k] == w->type[k - 1]
+                     ? w->pace[k - 1] /* so many that nothing but the steady state counts */
+                     : column_bound(w->c, w->v, &w->c->type[w->type[k]], 1e9) / 1e9;
+  }
+  if (w->type[0] == w->type[w->D - 1]) { /* all alike, as types ascend */
+    for (int k = 0; k < w->D; k++)
+      w->share[k] = w->leaves / w->D + (k < w->leaves % w->D);
+    return;
   }
   for (int64_t left = w->leaves - w->D; left > 0; left--) {
     int at = 0;
@@ -365,7 +423,7 @@ static atoll_err all_mixtures(walk *w, int k, int type, int last, int *left) {
   for (int t = type; t < last; t++) {
     int fits = 1;
     for (int x = 0; x < w->c->islands; x++)
-      fits = fits && count_in(&w->c->type[t], x) <= left[x];
+      fits = fits && w->c->type[t].count[x] <= left[x];
     if (!fits)
       continue;
     for (int i = 0; i < w->S; i++)
@@ -401,7 +459,7 @@ static atoll_err columns_of(walk *w) {
     for (int t = first; t < last; t++) {
       int fits = 1;
       for (int x = 0; x < c->islands; x++)
-        fits = fits && count_in(&c->type[t], x) * w->D <= c->devices[x];
+        fits = fits && c->type[t].count[x] * w->D <= c->devices[x];
       for (int k = 0; k < w->D; k++)
         w->type[k] = t;
       if (fits)
@@ -421,7 +479,7 @@ static atoll_err columns_of(walk *w) {
     for (int x = 0; x < c->islands; x++)
       left[x] = -1;
     for (int t = first; t < last; t++)
-      if (count_in(&c->type[t], c->type[t].island[0]) == w->S)
+      if (c->type[t].count[c->type[t].island[0]] == w->S)
         left[c->type[t].island[0]] = t;
     err = c->islands > 1 ? single_islands(w, 0, 0, left) : ATOLL_OK;
   }
@@ -442,6 +500,8 @@ atoll_err space_enumerate(composer *c, int principal) {
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.share, &w.share));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.pace, &w.pace));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->islands, sizeof *v.speed, &v.speed));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->layers, sizeof *v.times, &v.times));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->islands * (size_t)c->layers, sizeof *v.seconds, &v.seconds));
   w.v = &v;
   for (int64_t b = 1; b <= batch; b++) {
     if (batch % b || (p->micro_batch > 0 && b != p->micro_batch))
@@ -471,5 +531,7 @@ done:
   free(w.share);
   free(w.pace);
   free(v.speed);
+  free(v.times);
+  free(v.seconds);
   return err;
 }
