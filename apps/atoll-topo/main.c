@@ -223,10 +223,8 @@ int main(int argc, char **argv) {
   snprintf(run, sizeof run, "%u.%u.%u", v >> 16, v >> 8 & 255, v & 255);
   MPI_Get_library_version(library, &length);
   library[strcspn(library, ",\n")] = 0;
-  char standard[32];
-  snprintf(standard, sizeof standard, "MPI %d.%d", MPI_VERSION, MPI_SUBVERSION);
   const atoll_cli_library libraries[] = {
-      {"hwloc", compiled, run}, {"MPI", standard, library}, {"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
+      {"hwloc", compiled, run}, {"MPI", NULL, library}, {"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
   atoll_cli_params p;
   atoll_cli_params_init(&p);
   p.program = "atoll-topo";

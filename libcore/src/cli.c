@@ -226,8 +226,11 @@ static void print_version(const atoll_cli *cli)
 {
   printf("%s %s\nbuild %s\n", cli->params.program, atoll_version(), atoll_version_build());
   for (const atoll_cli_library *l = cli->params.libraries; l && l->name; l++) {
-    printf("%s compiled %s , run %s", l->name, l->compiled, l->run ? l->run : "unknown");
-    printf("%s\n", l->run && strcmp(l->run, l->compiled) ? " (they differ)" : "");
+    if (l->compiled && l->run)
+      printf("%s compiled %s , run %s%s\n", l->name, l->compiled, l->run,
+             strcmp(l->run, l->compiled) ? " (they differ)" : "");
+    else
+      printf("%s %s\n", l->name, l->run ? l->run : l->compiled ? l->compiled : "of unknown version");
   }
 }
 

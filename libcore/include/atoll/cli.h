@@ -27,7 +27,7 @@ typedef struct atoll_cli_flag {
   const char *help;       /* one sentence */
 } atoll_cli_flag;
 
-/** A library's version when compiled and when run, for --version; `run` NULL when it cannot be asked. name NULL ends the list. */
+/** A library's version when compiled and when run, for --version; NULL for the one that is not known. name NULL ends the list. */
 typedef struct atoll_cli_library {
   const char *name, *compiled, *run;
 } atoll_cli_library;
