@@ -46,7 +46,7 @@ refuse 76 'rank' 1 job.yaml plan.load=good.yaml run.dir=x
 refuse 76 'rank' 4 job.yaml plan.load=good.yaml run.dir=x
 refuse 76 'model' 2 job.yaml plan.load=good.yaml model.width=64 run.dir=x
 sed 's/^schedule:/colour: blue\nschedule:/' good.yaml >unknown.yaml
-refuse 65 'colour' 2 job.yaml plan.load=unknown.yaml run.dir=x
+refuse 64 'colour' 2 job.yaml plan.load=unknown.yaml run.dir=x
 sed 's/^\( *\)zero: 0/\1zero: 2/' good.yaml >zero.yaml
 refuse 67 'ZeRO' 2 job.yaml plan.load=zero.yaml run.dir=x
 says 'stage 0'

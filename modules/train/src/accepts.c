@@ -2,6 +2,7 @@
  * running asks again. */
 #include "train_impl.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static atoll_err refuse(const char *axis, int pipeline, int stage, const char *found) {
@@ -71,8 +72,37 @@ atoll_err atoll_train_accepts(const atoll_plan *plan) {
   return ATOLL_OK;
 }
 
+/* Image buffers of a checkpoint: what session_save will hand to ckpt for this replica, by shape alone. */
+static atoll_err checkpoint_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage,
+                                  int replica, int64_t *bytes) {
+  const atoll_plan_stage *s = &plan->pipeline[pipeline].stage[stage];
+  int rank = s->replica[replica].rank[0], params = atoll_model_params_count(model), n = 0;
+  int *owners = calloc((size_t)plan->world + 1, sizeof *owners);
+  atoll_tensor *shares = calloc((size_t)params * STAGE_STORED, sizeof *shares);
+  atoll_err err = owners && shares ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "list of %d tensors", params);
+  for (int i = 0; i < params && err == ATOLL_OK; i++) {
+    const atoll_model_param *p = atoll_model_param_at(model, i);
+    int count = team_owners(plan, p->layer, owners, plan->world), at = 0;
+    while (at < count && owners[at] != rank)
+      at++;
+    if (at == count)
+      continue;
+    atoll_tensor whole;
+    err = atoll_tensor_init(&whole, p->name, ATOLL_F32, p->ndim, p->shape, NULL);
+    for (int k = 0; k < STAGE_STORED && err == ATOLL_OK; k++)
+      atoll_ckpt_share(&whole, at, count, &shares[n++]);
+  }
+  *bytes = err == ATOLL_OK && n > 0 ? atoll_ckpt_image_bytes(shares, n) : 0;
+  free(owners);
+  free(shares);
+  return err;
+}
+
 atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage,
                                   int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  int64_t images;
+  ATOLL_TRY(checkpoint_bytes(model, plan, pipeline, stage, replica, &images));
+  bytes[ATOLL_MEM_CHECKPOINT] += images;
   bytes[ATOLL_MEM_COMM] += (int64_t)sizeof(float) * team_work_elements(plan, pipeline, stage);
   return flow_bytes(plan, atoll_model_config(model)->width, pipeline, stage, replica, bytes);
 }

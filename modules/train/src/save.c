@@ -11,7 +11,8 @@
 static const struct {
   atoll_stage_what what;
   const char *prefix;
-} stored[] = {{ATOLL_STAGE_PARAM, "param"}, {ATOLL_STAGE_MOMENT1, "moment1"}, {ATOLL_STAGE_MOMENT2, "moment2"}};
+} stored[STAGE_STORED] = {
+    {ATOLL_STAGE_PARAM, "param"}, {ATOLL_STAGE_MOMENT1, "moment1"}, {ATOLL_STAGE_MOMENT2, "moment2"}};
 
 /* This rank's tensors under their logical names. whole: all it holds (to load); otherwise its share of what it owns (to
  * save). */
@@ -20,7 +21,7 @@ static atoll_err list_tensors(session *s, int whole, atoll_tensor **out, int *n)
   *n = 0;
   if (!s->stage)
     return ATOLL_OK;
-  for (size_t k = 0; k < sizeof stored / sizeof *stored; k++) {
+  for (int k = 0; k < STAGE_STORED; k++) {
     const atoll_tensor *tensors;
     const int *index;
     int count;

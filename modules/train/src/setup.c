@@ -166,7 +166,6 @@ static atoll_err make_plan(session *s) {
                                 .profile = s->profile,
                                 .seq = s->job->train.seq,
                                 .global_batch = s->job->train.global_batch,
-                                .checkpoint_bytes = ATOLL_CKPT_IMAGE_BYTES,
                                 .extra_bytes = atoll_train_extra_bytes};
   return atoll_plan_agree(s->world, &problem, &s->job->plan, &s->plan, NULL);
 }

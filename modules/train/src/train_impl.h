@@ -16,6 +16,9 @@
 /* Elements of one piece of a tree sum or tied exchange: 4 MiB of f32, so that workspace stays small beside a stage. */
 #define TRAIN_PIECE (INT64_C(1) << 20)
 
+/* Tensors a checkpoint holds of each parameter: itself and two moments. */
+#define STAGE_STORED 3
+
 /* ---- partials ---------------------------------------------------------------------------------------------------- */
 
 /* Sums of summation-tree nodes held by this rank, left to right. A node is a range of leaves; each lives in one
