@@ -165,7 +165,6 @@ static atoll_err body(work *w) {
                                 .profile = w->profile,
                                 .seq = w->job.train.seq,
                                 .global_batch = w->job.train.global_batch,
-                                .checkpoint_bytes = ATOLL_CKPT_IMAGE_BYTES,
                                 .extra_bytes = atoll_train_extra_bytes};
   atoll_err err = plan_job(w, &problem);
   if (err == ATOLL_INFEASIBLE && w->rank == 0 && atoll_cli_value(w->cli, "explain"))

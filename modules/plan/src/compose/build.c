@@ -137,8 +137,7 @@ static int64_t limit_of(const composer *c, int island) {
   return memory > 0 ? (int64_t)((double)memory * c->params->memory_share) : 0;
 }
 
-/* Times and bytes of one replica by itself. */
-static atoll_err predict_replica(composer *c, atoll_plan *plan, int p, int s, int k, atoll_cost_source *source) {
+static atoll_err predict_times(composer *c, atoll_plan *plan, int p, int s, int k, atoll_cost_source *source) {
   const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
   atoll_plan_replica *r = &stage->replica[k];
   r->forward_seconds = r->backward_seconds = r->update_seconds = 0;
@@ -151,24 +150,27 @@ static atoll_err predict_replica(composer *c, atoll_plan *plan, int p, int s, in
     r->update_seconds += t.update;
     *source = t.source > *source ? t.source : *source;
   }
-  atoll_policy *policy = NULL;
+  return ATOLL_OK;
+}
+
+static atoll_err predict_bytes(composer *c, atoll_plan *plan, int p, int s, int k, atoll_policy *policy) {
+  const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  atoll_plan_replica *r = &stage->replica[k];
   atoll_stage_params sp;
-  ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
-  atoll_err err = atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy);
-  if (err == ATOLL_OK && stage->ranges == 1)
-    err = cost_stage_bytes(c->cost, sp.first, sp.last, policy[0], sp.B, sp.slots, sp.partials, r->bytes);
-  else if (err == ATOLL_OK) {
+  ATOLL_TRY(atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy));
+  if (stage->ranges == 1) {
+    ATOLL_TRY(cost_stage_bytes(c->cost, sp.first, sp.last, policy[0], sp.B, sp.slots, sp.partials, r->bytes));
+  } else {
     memset(r->bytes, 0, sizeof r->bytes);
-    err = atoll_stage_bytes(c->problem->model, &sp, r->bytes);
+    ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, r->bytes));
     r->bytes[ATOLL_MEM_CHECKPOINT] += c->problem->checkpoint_bytes;
     r->bytes[ATOLL_MEM_DATA] += c->problem->fixed_bytes;
   }
-  free(policy);
-  if (err == ATOLL_OK && c->problem->extra_bytes)
-    err = c->problem->extra_bytes(c->problem->model, plan, p, s, k, r->bytes);
+  if (c->problem->extra_bytes)
+    ATOLL_TRY(c->problem->extra_bytes(c->problem->model, plan, p, s, k, r->bytes));
   r->bytes_peak = cost_sum_bytes(r->bytes);
   r->bytes_limit = limit_of(c, r->island);
-  return err;
+  return ATOLL_OK;
 }
 
 static int node_of(const composer *c, const atoll_plan_replica *r) { return c->problem->topo->device[r->device[0]].node; }
@@ -258,33 +260,57 @@ static double tied_end(composer *c, const atoll_plan *plan, const double *end, d
   return last;
 }
 
-atoll_err build_predict(composer *c, atoll_plan *plan, int final, int64_t *over, char *where, size_t n) {
+/* "stage 2 of 4 (layers 6-9, replica 0) needs 1.1 GiB of 922 MiB on island b, 209 MiB missing: parameter 108 MiB ..." */
+static void say_fullest(const composer *c, const atoll_plan *plan, int p, int s, int k, char *where, size_t n) {
+  const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  const atoll_plan_replica *r = &stage->replica[k];
+  int64_t over = r->bytes_peak - r->bytes_limit;
+  char a[32], b[32], m[32];
+  size_t at = (size_t)snprintf(where, n, "stage %d of %d (layers %d-%d, replica %d) needs %s of %s on island %s, %s %s:", s,
+                               plan->pipeline[p].stages, stage->chunk[0].first, stage->chunk[0].last - 1, k,
+                               plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b),
+                               c->problem->islands->island[r->island].name,
+                               plan_bytes_text(over > 0 ? over : -over, m, sizeof m), over > 0 ? "missing" : "free");
+  for (int q = 0; q < ATOLL_MEM_CATEGORIES && at < n; q++)
+    if (r->bytes[q])
+      at += (size_t)snprintf(where + at, n - at, " %s %s", atoll_mem_category_name((atoll_mem_category)q),
+                             plan_bytes_text(r->bytes[q], a, sizeof a));
+}
+
+atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where, size_t n) {
+  int fullest[3] = {0, 0, 0};
+  atoll_policy *policy = NULL;
+  *over = INT64_MIN;
+  ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
+  atoll_err err = ATOLL_OK;
+  for (int p = 0; p < plan->pipelines && err == ATOLL_OK; p++)
+    for (int s = 0; s < plan->pipeline[p].stages && err == ATOLL_OK; s++)
+      for (int k = 0; k < plan->pipeline[p].stage[s].replicas && err == ATOLL_OK; k++) {
+        err = predict_bytes(c, plan, p, s, k, policy);
+        const atoll_plan_replica *r = &plan->pipeline[p].stage[s].replica[k];
+        if (err == ATOLL_OK && r->bytes_limit > 0 && r->bytes_peak - r->bytes_limit > *over) {
+          *over = r->bytes_peak - r->bytes_limit;
+          fullest[0] = p;
+          fullest[1] = s;
+          fullest[2] = k;
+        }
+      }
+  free(policy);
+  if (err == ATOLL_OK && *over > 0)
+    say_fullest(c, plan, fullest[0], fullest[1], fullest[2], where, n);
+  return err;
+}
+
+atoll_err build_times(composer *c, atoll_plan *plan, int final) {
   int stages = 0, replicas = 0;
   atoll_cost_source source = ATOLL_COST_MEASURED;
-  *over = INT64_MIN;
   for (int p = 0; p < plan->pipelines; p++) {
     stages += plan->pipeline[p].stages;
     for (int s = 0; s < plan->pipeline[p].stages; s++)
-      for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++) {
-        ATOLL_TRY(predict_replica(c, plan, p, s, k, &source));
-        const atoll_plan_replica *r = &plan->pipeline[p].stage[s].replica[k];
-        replicas++;
-        if (r->bytes_limit > 0 && r->bytes_peak - r->bytes_limit > *over) {
-          *over = r->bytes_peak - r->bytes_limit;
-          char a[32], b[32], m[32];
-          size_t at = (size_t)snprintf(where, n, "stage %d of %d (layers %d-%d, replica %d) needs %s of %s on island %s, %s %s:",
-                                       s, plan->pipeline[p].stages, plan->pipeline[p].stage[s].chunk[0].first,
-                                       plan->pipeline[p].stage[s].chunk[0].last - 1, k,
-                                       plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b),
-                                       c->problem->islands->island[r->island].name,
-                                       plan_bytes_text(*over > 0 ? *over : -*over, m, sizeof m), *over > 0 ? "missing" : "free");
-          for (int q = 0; q < ATOLL_MEM_CATEGORIES && at < n; q++)
-            if (r->bytes[q])
-              at += (size_t)snprintf(where + at, n - at, " %s %s", atoll_mem_category_name((atoll_mem_category)q),
-                                     plan_bytes_text(r->bytes[q], a, sizeof a));
-        }
-      }
-    predict_sends(c, plan, p);
+      for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++, replicas++)
+        ATOLL_TRY(predict_times(c, plan, p, s, k, &source));
+    if (final)
+      predict_sends(c, plan, p);
   }
   snprintf(plan->cost_source, sizeof plan->cost_source, "%s", atoll_cost_source_name(source));
 

@@ -108,7 +108,9 @@ static atoll_err note_even_split(composer *c, atoll_plan_report *report) {
   }
   err = same ? ATOLL_OK : plan_fill_tied(plan, c->problem->model);
   if (err == ATOLL_OK && !same)
-    err = build_predict(c, plan, 0, &over, where, sizeof where);
+    err = build_times(c, plan, 0);
+  if (err == ATOLL_OK && !same)
+    err = build_bytes(c, plan, &over, where, sizeof where);
   if (err == ATOLL_OK && !same) {
     memmove(&report->rejected[1], &report->rejected[0], (size_t)report->count * sizeof *report->rejected);
     report->count++;
@@ -311,9 +313,7 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
   atoll_plan_report *r = NULL;
   atoll_err err = run(&c, world, &left);
   if (err == ATOLL_OK && c.best) {
-    int64_t over;
-    char where[512];
-    err = build_predict(&c, c.best, 1, &over, where, sizeof where);
+    err = build_times(&c, c.best, 1);
     c.best->optimal = !(left * (1 - 1e-12) < c.best->step_seconds);
     c.best->gap = c.best->optimal ? 0 : c.best->step_seconds / left - 1;
   }

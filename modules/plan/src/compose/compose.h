@@ -124,9 +124,10 @@ atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work);
 
 /* layout 0: neighbours in an island's list are stages of one column; 1: replicas of one stage. */
 atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out);
-/* Fills every prediction; *over is the most bytes any replica has over its limit (<= 0: fits), named in where. final adds
- * communication_seconds, which takes a second simulation. */
-atoll_err build_predict(composer *c, atoll_plan *plan, int final, int64_t *over, char *where, size_t n);
+/* Fills the predicted times; final adds what a search does not need: sends and the share of communication. */
+atoll_err build_times(composer *c, atoll_plan *plan, int final);
+/* Fills the predicted bytes; *over is the most that any replica has over its limit (<= 0: fits), then named in where. */
+atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where, size_t n);
 /* "2 stages x 3, micro-batch 4, layers 0-5 | 6-13 on a | b" */
 void build_describe(const composer *c, const shape *s, const int *cut, const int *policy, char *buf, size_t n);
 

@@ -419,7 +419,13 @@ static atoll_err leaf(search *x) {
     char where[512] = "";
     ATOLL_TRY(build_plan(c, x->s, x->cut, x->policy, layout, &plan));
     c->work += 40 * (int64_t)x->S * x->s->D + 6 * x->s->G * x->S;
-    atoll_err err = build_predict(c, plan, 0, &over, where, sizeof where);
+    atoll_err err = build_times(c, plan, 0);
+    if (err == ATOLL_OK && plan->step_seconds >= x->s->best) {
+      atoll_plan_destroy(&plan);
+      continue; /* bytes take longer than times, and a slower plan needs none */
+    }
+    if (err == ATOLL_OK)
+      err = build_bytes(c, plan, &over, where, sizeof where);
     if (err == ATOLL_OK && over > 0 && over < c->least_over) {
       c->least_over = over;
       snprintf(c->tightest, sizeof c->tightest, "%s", where);
@@ -591,7 +597,7 @@ static atoll_err find_tightest(search *x) {
     int64_t over;
     char where[512] = "", text[256], head[96];
     ATOLL_TRY_GOTO(err, done, build_plan(c, x->s, x->cut, x->policy, 0, &plan));
-    err = build_predict(c, plan, 0, &over, where, sizeof where);
+    err = build_bytes(c, plan, &over, where, sizeof where);
     atoll_plan_destroy(&plan);
     if (err == ATOLL_OK && over > 0 && over < c->least_over) {
       c->least_over = over;

@@ -1,0 +1,22 @@
+# Bad requests end with their own code and say what would be valid; nothing is written.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+plan=$(atoll atoll-plan)
+job=$(sourcefile inputs/jobs/gpt2-124m.yaml)
+here=topo.path=$(sourcefile inputs/clusters/mixed-2x2)
+expect 69 "$plan" "$job" "$here" plan.memory=100MiB --save p.yaml --explain
+says "no plan fits: nearest is stage"
+says "missing"
+says "parameter"
+says "does not fit: "
+[ ! -e p.yaml ] || fail "p.yaml was written"
+expect 64 "$plan" "$job" "$here" plan.layers=5,6
+says "add up to 11 blocks, the model has 12"
+expect 64 "$plan" "$job" "$here" plan.stages=9
+says "needs 9 devices, there are 4"
+expect 64 "$plan" "$job" "$here" plan.polcy=exact
+says "plan.policy"
+expect 66 "$plan" "$job" "$here" plan.load=absent.yaml
+says "absent.yaml"
+expect 66 "$plan" "$job" "$here" --profile absent.h5
+expect 74 "$plan" "$(sourcefile inputs/jobs/quick.yaml)" "$here" --save no/such/folder/p.yaml
+says "no/such/folder"
