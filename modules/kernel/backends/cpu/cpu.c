@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <omp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +16,33 @@
 #define ROWS INT64_C(16)
 #define BITS 1024 /* random numbers made at a time */
 
-const struct cpu_vec *cpu_vec_best(void)
+static const struct cpu_vec *vec_chosen;
+static pthread_once_t vec_once = PTHREAD_ONCE_INIT;
+
+/* ATOLL_TEST_VECTORS=plain|avx2 takes a lesser set than the CPU's best, so that one machine tests them all. */
+static void choose_vectors(void)
 {
+  const char *most = getenv("ATOLL_TEST_VECTORS");
+  vec_chosen = &cpu_vec_plain;
 #if defined(__x86_64__)
+  if (most && !strcmp(most, "plain"))
+    return;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    vec_chosen = &cpu_vec_avx2;
+  if (most && !strcmp(most, "avx2"))
+    return;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
-    return &cpu_vec_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return &cpu_vec_avx2;
+    vec_chosen = &cpu_vec_avx512;
+#else
+  (void)most;
 #endif
-  return &cpu_vec_plain;
+}
+
+const struct cpu_vec *cpu_vec_best(void)
+{
+  (void)pthread_once(&vec_once, choose_vectors);
+  return vec_chosen;
 }
 
 const char *kernels_cpu_describe(void)
