@@ -1,6 +1,6 @@
 /* atoll-plan: how a job would be cut over a cluster, and why. Needs no devices: a job file and a description of the
- * cluster are enough. Under mpirun or srun the ranks agree on the plan as atoll-train does. Rank 0 writes all output, and
- * nothing is written unless there is a whole plan. */
+ * cluster are enough. Under mpirun or srun the ranks agree on the plan as atoll-train does. Rank 0 writes all output,
+ * and nothing is written unless there is a whole plan. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -44,7 +44,8 @@ static atoll_err load_profile(const char *path, atoll_profile **out) {
   ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_READ, &s));
   atoll_err err = atoll_store_has(s, "/profile/rows")
                       ? atoll_profile_from_store(s, "/profile", out)
-                      : atoll_fail(ATOLL_NOINPUT, "%s has no /profile: expected the run.h5 of a run that measured its layers", path);
+                      : atoll_fail(ATOLL_NOINPUT,
+                                   "%s has no /profile: expected the run.h5 of a run that measured its layers", path);
   atoll_err closed = atoll_store_close(&s);
   return err != ATOLL_OK ? err : closed;
 }
@@ -107,13 +108,15 @@ close_store:;
 
 static atoll_err write_outputs(const work *w, const atoll_plan_problem *problem) {
   const atoll_cli *cli = w->cli;
-  const char *save = atoll_cli_value(cli, "save"), *hdf5 = atoll_cli_value(cli, "hdf5"), *judge = atoll_cli_value(cli, "judge");
+  const char *save = atoll_cli_value(cli, "save"), *hdf5 = atoll_cli_value(cli, "hdf5"),
+             *judge = atoll_cli_value(cli, "judge");
   char *judged = NULL, *text = NULL, hex[33];
   size_t n_judged = 0, n = 0;
   /* Everything that can be refused comes before anything is written. */
   if (judge) {
     const atoll_model_params *m = atoll_model_config(w->model);
-    ATOLL_TRY(atoll_plan_to_judge(w->plan, m->preset[0] ? m->preset : atoll_model_family_name(w->model), w->topo, &judged, &n_judged));
+    ATOLL_TRY(atoll_plan_to_judge(w->plan, m->preset[0] ? m->preset : atoll_model_family_name(w->model), w->topo,
+                                  &judged, &n_judged));
   }
   atoll_err err = atoll_plan_to_text(w->plan, &text, &n);
   if (err == ATOLL_OK && atoll_cli_value(cli, "yaml")) {
@@ -122,9 +125,9 @@ static atoll_err write_outputs(const work *w, const atoll_plan_problem *problem)
     if (atoll_cli_value(cli, "islands"))
       atoll_islands_print(w->islands, w->topo, stdout);
     printf("%s, %lld parameters, %lld samples of %lld tokens per step, on %d device%s in %d island%s\n",
-           atoll_model_family_name(w->model), (long long)atoll_model_elements(w->model), (long long)w->job.train.global_batch,
-           (long long)w->job.train.seq, w->plan->world, w->plan->world == 1 ? "" : "s", w->islands->count,
-           w->islands->count == 1 ? "" : "s");
+           atoll_model_family_name(w->model), (long long)atoll_model_elements(w->model),
+           (long long)w->job.train.global_batch, (long long)w->job.train.seq, w->plan->world,
+           w->plan->world == 1 ? "" : "s", w->islands->count, w->islands->count == 1 ? "" : "s");
     printf("plan %s%s\n", atoll_digest_text(atoll_plan_digest(w->plan), hex), w->job.plan.load[0] ? " (loaded)" : "");
     if (atoll_cli_value(cli, "explain"))
       atoll_plan_explain(w->plan, problem, w->report, stdout);
@@ -206,7 +209,7 @@ static atoll_err start_mpi(work *w, int *argc, char ***argv, atoll_err parsed) {
 int main(int argc, char **argv) {
   work w = {0};
   int done = 0, initialized = 0;
-  const atoll_cli_library libraries[] = {{"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
+  const atoll_cli_library libraries[] = {{"HDF5", NULL, atoll_store_library()}, {NULL, NULL, NULL}};
   atoll_cli_params p;
   atoll_cli_params_init(&p);
   p.program = "atoll-plan";

@@ -1,6 +1,6 @@
-/* One plan for all ranks. Rank 0 plans or reads the file, the others receive the text: they get the same bytes, parse and
- * check them against their own model and islands, and compare digests. Inputs are compared first, so that a rank with
- * another model, cluster or profile is named instead of silently following. */
+/* One plan for all ranks. Rank 0 plans or reads the file, the others receive the text: they get the same bytes, parse
+ * and check them against their own model and islands, and compare digests. Inputs are compared first, so that a rank
+ * with another model, cluster or profile is named instead of silently following. */
 #include "atoll/plan.h"
 
 #include <stdlib.h>
@@ -24,8 +24,8 @@ static atoll_digest digest_inputs(const atoll_plan_problem *p) {
   return none;
 }
 
-static atoll_err obtain(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, char **text, size_t *n,
-                        atoll_plan_report **report) {
+static atoll_err obtain(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, char **text,
+                        size_t *n, atoll_plan_report **report) {
   atoll_plan *plan = NULL;
   if (params->load[0])
     return atoll_file_read(params->load, text, n);

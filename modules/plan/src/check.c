@@ -47,8 +47,8 @@ static atoll_err check_chunks(const atoll_plan_pipeline *pipe, int p, const atol
     for (int s = 0; s < pipe->stages; s++) {
       const atoll_plan_chunk *k = &pipe->stage[s].chunk[c];
       if (k->first != next || k->last <= k->first)
-        return BAD("pipeline %d stage %d chunk %d is layers [%d, %d), expected to begin at %d and to hold a layer", p, s,
-                   c, k->first, k->last, next);
+        return BAD("pipeline %d stage %d chunk %d is layers [%d, %d), expected to begin at %d and to hold a layer", p,
+                   s, c, k->first, k->last, next);
       next = k->last;
     }
   if (model && next != atoll_model_layers(model))
@@ -94,8 +94,8 @@ static atoll_err check_degrees(const atoll_plan_replica *r, int p, int s, int k)
     if (degree[i] < 1)
       return BAD("pipeline %d stage %d replica %d: %s is %d, expected 1 or more", p, s, k, name[i], degree[i]);
   if (r->ranks < 1 || (int64_t)r->tensor * r->context != r->ranks / r->expert || r->ranks % r->expert)
-    return BAD("pipeline %d stage %d replica %d has %d ranks, expected tensor x context x expert = %d x %d x %d", p, s, k,
-               r->ranks, r->tensor, r->context, r->expert);
+    return BAD("pipeline %d stage %d replica %d has %d ranks, expected tensor x context x expert = %d x %d x %d", p, s,
+               k, r->ranks, r->tensor, r->context, r->expert);
   if (r->zero < 0 || r->zero > 3)
     return BAD("pipeline %d stage %d replica %d: zero is %d, expected 0..3", p, s, k, r->zero);
   if (r->sequence_parallel != 0 && r->sequence_parallel != 1)
@@ -135,15 +135,18 @@ static atoll_err check_replicas(const atoll_plan *plan, int p, int s, unsigned c
     const atoll_plan_replica *r = &stage->replica[k];
     ATOLL_TRY(check_degrees(r, p, s, k));
     if (r->first_micro_batch != next || r->micro_batches > end - next)
-      return BAD("pipeline %d stage %d replica %d has micro-batches [%" PRId64 ", +%" PRId64 "), expected to begin at %"
-                 PRId64 " and end by %" PRId64, p, s, k, r->first_micro_batch, r->micro_batches, next, end);
+      return BAD("pipeline %d stage %d replica %d has micro-batches [%" PRId64 ", +%" PRId64
+                 "), expected to begin at %" PRId64 " and end by %" PRId64,
+                 p, s, k, r->first_micro_batch, r->micro_batches, next, end);
     next += r->micro_batches;
     if (plan_leaf_at(plan->sum_leaves, plan->micro_batches, next) < 0)
-      return BAD("pipeline %d stage %d replica %d ends at micro-batch %" PRId64 ", inside a leaf of the summation tree (%"
-                 PRId64 " leaves over %" PRId64 " micro-batches)", p, s, k, next, plan->sum_leaves, plan->micro_batches);
+      return BAD("pipeline %d stage %d replica %d ends at micro-batch %" PRId64
+                 ", inside a leaf of the summation tree (%" PRId64 " leaves over %" PRId64 " micro-batches)",
+                 p, s, k, next, plan->sum_leaves, plan->micro_batches);
     if (r->micro_batch > plan->global_batch / r->micro_batches)
-      return BAD("pipeline %d stage %d replica %d takes %" PRId64 " micro-batches of %" PRId64 " samples, the batch has %"
-                 PRId64, p, s, k, r->micro_batches, r->micro_batch, plan->global_batch);
+      return BAD("pipeline %d stage %d replica %d takes %" PRId64 " micro-batches of %" PRId64
+                 " samples, the batch has %" PRId64,
+                 p, s, k, r->micro_batches, r->micro_batch, plan->global_batch);
     *samples += r->micro_batch * r->micro_batches;
     char where[96];
     snprintf(where, sizeof where, "pipeline %d stage %d replica %d", p, s, k);
@@ -154,15 +157,16 @@ static atoll_err check_replicas(const atoll_plan *plan, int p, int s, unsigned c
     }
   }
   if (next != end)
-    return BAD("pipeline %d stage %d covers micro-batches up to %" PRId64 ", the pipeline has [%" PRId64 ", %" PRId64 ")",
+    return BAD("pipeline %d stage %d covers micro-batches up to %" PRId64 ", the pipeline has [%" PRId64 ", %" PRId64
+               ")",
                p, s, next, pipe->first_micro_batch, end);
   /* Every micro-batch has one size, on whatever stage it is. */
   for (int k = 0, k0 = 0; s > 0 && k < stage->replicas;) {
     const atoll_plan_replica *r = &stage->replica[k], *r0 = &pipe->stage[0].replica[k0];
     int64_t e = r->first_micro_batch + r->micro_batches, e0 = r0->first_micro_batch + r0->micro_batches;
     if (r->micro_batch != r0->micro_batch)
-      return BAD("pipeline %d: micro-batch %" PRId64 " has %" PRId64 " samples on stage %d and %" PRId64 " on stage 0", p,
-                 r->first_micro_batch > r0->first_micro_batch ? r->first_micro_batch : r0->first_micro_batch,
+      return BAD("pipeline %d: micro-batch %" PRId64 " has %" PRId64 " samples on stage %d and %" PRId64 " on stage 0",
+                 p, r->first_micro_batch > r0->first_micro_batch ? r->first_micro_batch : r0->first_micro_batch,
                  r->micro_batch, s, r0->micro_batch);
     k += e <= e0;
     k0 += e0 <= e;
@@ -185,8 +189,8 @@ static atoll_err check_tied(const atoll_plan *plan, const atoll_model *model) {
       int p = u / 2, layer = u % 2 ? mp->tied_layer : mp->layer;
       int stage = plan_stage_of(&plan->pipeline[p], layer);
       if (t->pipeline[u] != p || t->layer[u] != layer || t->stage[u] != stage)
-        return BAD("tied entry %d use %d is pipeline %d stage %d layer %d, expected pipeline %d stage %d layer %d", at, u,
-                   t->pipeline[u], t->stage[u], t->layer[u], p, stage, layer);
+        return BAD("tied entry %d use %d is pipeline %d stage %d layer %d, expected pipeline %d stage %d layer %d", at,
+                   u, t->pipeline[u], t->stage[u], t->layer[u], p, stage, layer);
     }
     at++;
   }
@@ -201,7 +205,8 @@ static atoll_err check_body(const atoll_plan *plan, const atoll_model *model, un
     const atoll_plan_pipeline *pipe = &plan->pipeline[p];
     if (pipe->first_micro_batch != next || pipe->micro_batches < 1 || pipe->micro_batches > plan->micro_batches - next)
       return BAD("pipeline %d has micro-batches [%" PRId64 ", +%" PRId64 "), expected to begin at %" PRId64
-                 " and stay below %" PRId64, p, pipe->first_micro_batch, pipe->micro_batches, next, plan->micro_batches);
+                 " and stay below %" PRId64,
+                 p, pipe->first_micro_batch, pipe->micro_batches, next, plan->micro_batches);
     next += pipe->micro_batches;
     if (pipe->stages < 1)
       return BAD("pipeline %d has no stages", p);
@@ -252,19 +257,20 @@ atoll_err atoll_plan_fits(const atoll_plan *plan, const atoll_model *model, cons
       for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++) {
         const atoll_plan_replica *r = &plan->pipeline[p].stage[s].replica[k];
         if (r->island >= islands->count)
-          return atoll_fail(ATOLL_MISMATCH, "plan: pipeline %d stage %d replica %d is on island %d, there are %d", p, s, k,
-                            r->island, islands->count);
+          return atoll_fail(ATOLL_MISMATCH, "plan: pipeline %d stage %d replica %d is on island %d, there are %d", p, s,
+                            k, r->island, islands->count);
         for (int i = 0; i < r->ranks; i++)
           if (r->device[i] >= islands->devices || islands->island_of[r->device[i]] != r->island)
-            return atoll_fail(ATOLL_MISMATCH, "plan: pipeline %d stage %d replica %d: device %d is not on island %s", p, s,
-                              k, r->device[i], islands->island[r->island].name);
+            return atoll_fail(ATOLL_MISMATCH, "plan: pipeline %d stage %d replica %d: device %d is not on island %s", p,
+                              s, k, r->device[i], islands->island[r->island].name);
       }
   return ATOLL_OK;
 }
 
 static void digest_replica(atoll_digester *d, const atoll_plan_replica *r) {
-  const int64_t v[] = {r->island,  r->ranks,       r->tensor,        r->context,          r->expert, r->sequence_parallel,
-                       r->zero,    r->micro_batch, r->micro_batches, r->first_micro_batch};
+  const int64_t v[] = {
+      r->island, r->ranks,       r->tensor,        r->context,          r->expert, r->sequence_parallel,
+      r->zero,   r->micro_batch, r->micro_batches, r->first_micro_batch};
   for (size_t i = 0; i < sizeof v / sizeof *v; i++)
     atoll_digester_add_int(d, v[i]);
   for (int i = 0; i < r->ranks; i++) {

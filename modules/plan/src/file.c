@@ -17,8 +17,23 @@ static int rows_of(const atoll_plan *plan) {
   return n;
 }
 
-enum { RANK, PIPELINE, STAGE, REPLICA, ISLAND, DEVICE, FIRST_LAYER, LAST_LAYER, MICRO_BATCH, FIRST_MICRO_BATCH,
-       MICRO_BATCHES, IN_FLIGHT, BYTES_PEAK, BYTES_LIMIT, WHOLE_COLUMNS };
+enum {
+  RANK,
+  PIPELINE,
+  STAGE,
+  REPLICA,
+  ISLAND,
+  DEVICE,
+  FIRST_LAYER,
+  LAST_LAYER,
+  MICRO_BATCH,
+  FIRST_MICRO_BATCH,
+  MICRO_BATCHES,
+  IN_FLIGHT,
+  BYTES_PEAK,
+  BYTES_LIMIT,
+  WHOLE_COLUMNS
+};
 enum { FORWARD, BACKWARD, SEND, UPDATE, REAL_COLUMNS };
 
 static const struct {
@@ -50,9 +65,20 @@ static void fill_rows(const atoll_plan *plan, int64_t n, int64_t *w, double *d, 
       for (int k = 0; k < stage->replicas; k++)
         for (int i = 0; i < stage->replica[k].ranks; i++, row++) {
           const atoll_plan_replica *r = &stage->replica[k];
-          const int64_t v[WHOLE_COLUMNS] = {r->rank[i], p, s, k, r->island, r->device[i], stage->chunk[0].first,
-                                            stage->chunk[stage->chunks - 1].last, r->micro_batch, r->first_micro_batch,
-                                            r->micro_batches, stage->in_flight, r->bytes_peak, r->bytes_limit};
+          const int64_t v[WHOLE_COLUMNS] = {r->rank[i],
+                                            p,
+                                            s,
+                                            k,
+                                            r->island,
+                                            r->device[i],
+                                            stage->chunk[0].first,
+                                            stage->chunk[stage->chunks - 1].last,
+                                            r->micro_batch,
+                                            r->first_micro_batch,
+                                            r->micro_batches,
+                                            stage->in_flight,
+                                            r->bytes_peak,
+                                            r->bytes_limit};
           const double x[REAL_COLUMNS] = {r->forward_seconds, r->backward_seconds, r->send_seconds, r->update_seconds};
           for (int c = 0; c < WHOLE_COLUMNS; c++)
             w[c * n + row] = v[c];
@@ -86,10 +112,12 @@ static atoll_err write_rows(const atoll_plan *plan, atoll_store *store, const ch
   for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
     category[c] = atoll_mem_category_name((atoll_mem_category)c);
   snprintf(path, sizeof path, "%s/ranks/bytes", group);
-  ATOLL_TRY_GOTO(err, done, atoll_store_write(store, path, ATOLL_I64, 2, shape, bytes, "bytes",
-                                              "predicted bytes by category, see categories"));
+  ATOLL_TRY_GOTO(err, done,
+                 atoll_store_write(store, path, ATOLL_I64, 2, shape, bytes, "bytes",
+                                   "predicted bytes by category, see categories"));
   snprintf(path, sizeof path, "%s/categories", group);
-  err = atoll_store_write_texts(store, path, category, ATOLL_MEM_CATEGORIES, "memory categories, columns of ranks/bytes");
+  err =
+      atoll_store_write_texts(store, path, category, ATOLL_MEM_CATEGORIES, "memory categories, columns of ranks/bytes");
 done:
   free(w);
   free(d);
@@ -102,7 +130,8 @@ atoll_err atoll_plan_to_store(const atoll_plan *plan, atoll_store *store, const 
   size_t bytes;
   ATOLL_TRY(atoll_plan_to_text(plan, &text, &bytes));
   snprintf(path, sizeof path, "%s/yaml", group);
-  atoll_err err = atoll_store_write_text(store, path, text, "the plan; everything else in this group is derived from it");
+  atoll_err err =
+      atoll_store_write_text(store, path, text, "the plan; everything else in this group is derived from it");
   free(text);
   ATOLL_TRY(err);
   ATOLL_TRY(write_rows(plan, store, group));

@@ -1,6 +1,6 @@
-/* The neutral scorer's form: {"model", "global_batch", "micro_batch", "stages": [{"layers", "replicas": [{"gpu", "zone",
- * "tp", "count"}]}]}. It knows one pipeline, data and tensor parallelism and micro-batches dealt out in turn; a plan that
- * uses more would be scored as something it is not, so it is refused. */
+/* The neutral scorer's form: {"model", "global_batch", "micro_batch", "stages": [{"layers", "replicas": [{"gpu",
+ * "zone", "tp", "count"}]}]}. It knows one pipeline, data and tensor parallelism and micro-batches dealt out in turn; a
+ * plan that uses more would be scored as something it is not, so it is refused. */
 #include "atoll/plan.h"
 
 #include <inttypes.h>
@@ -38,7 +38,8 @@ static atoll_err check_stage(const atoll_plan_stage *stage, int s) {
     int64_t before = k ? stage->replica[k - 1].micro_batches : r->micro_batches;
     if (d < 0 || d > 1 || r->micro_batches > before)
       return LACKS("stage %d: replica %d has %" PRId64 " micro-batches, replica 0 has %" PRId64
-                   "; the form deals them out evenly", s, k, r->micro_batches, stage->replica[0].micro_batches);
+                   "; the form deals them out evenly",
+                   s, k, r->micro_batches, stage->replica[0].micro_batches);
   }
   return ATOLL_OK;
 }

@@ -71,8 +71,9 @@ static int busy_ranks(const atoll_plan *plan) { return plan->world - plan->idle_
 
 void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE *f) {
   char a[32], b[32], c[32], d[32], policy[48];
-  fprintf(f, "  %d of %d ranks, %d pipeline%s, %" PRId64 " micro-batches per step, schedule %s, by %s\n", busy_ranks(plan),
-          plan->world, plan->pipelines, plan->pipelines == 1 ? "" : "s", plan->micro_batches, plan->schedule, plan->source);
+  fprintf(f, "  %d of %d ranks, %d pipeline%s, %" PRId64 " micro-batches per step, schedule %s, by %s\n",
+          busy_ranks(plan), plan->world, plan->pipelines, plan->pipelines == 1 ? "" : "s", plan->micro_batches,
+          plan->schedule, plan->source);
   fprintf(f, "  %-5s %-11s %-12s %-8s %-5s %-16s %-14s %-10s %-10s %s\n", "stage", "layers", "policy", "in flight",
           "island", "ranks", "micro-batches", "forward", "backward", "memory of limit");
   for (int p = 0; p < plan->pipelines; p++)
@@ -89,15 +90,16 @@ void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE
         for (int i = 0; i < stage->chunks && at < (int)sizeof layers; i++)
           at += snprintf(layers + at, sizeof layers - (size_t)at, "%s%d-%d", i ? "," : "", stage->chunk[i].first,
                          stage->chunk[i].last - 1);
-        snprintf(stage_text, sizeof stage_text, plan->pipelines > 1 ? "%d.%d" : "%.0d%d", plan->pipelines > 1 ? p : 0, s);
+        snprintf(stage_text, sizeof stage_text, plan->pipelines > 1 ? "%d.%d" : "%.0d%d", plan->pipelines > 1 ? p : 0,
+                 s);
         if (e - k == 1 && r->ranks == 1)
           snprintf(ranks, sizeof ranks, "%d", r->rank[0]);
         else
           snprintf(ranks, sizeof ranks, "%d..%d (%d)", r->rank[0], stage->replica[e - 1].rank[r->ranks - 1],
                    (e - k) * r->ranks);
         snprintf(work, sizeof work, "%" PRId64 " x %" PRId64, r->micro_batches, r->micro_batch);
-        fprintf(f, "  %-5s %-11s %-12s %-9d %-6s %-16s %-14s %-10s %-10s %s of %s\n", k ? "" : stage_text, k ? "" : layers,
-                k ? "" : policy, stage->in_flight, island_name(islands, r->island), ranks, work,
+        fprintf(f, "  %-5s %-11s %-12s %-9d %-6s %-16s %-14s %-10s %-10s %s of %s\n", k ? "" : stage_text,
+                k ? "" : layers, k ? "" : policy, stage->in_flight, island_name(islands, r->island), ranks, work,
                 plan_seconds_text(r->forward_seconds, a, sizeof a), plan_seconds_text(r->backward_seconds, b, sizeof b),
                 plan_bytes_text(r->bytes_peak, c, sizeof c), plan_bytes_text(r->bytes_limit, d, sizeof d));
         k = e;
@@ -137,14 +139,15 @@ static void explain_memory(const atoll_plan *plan, const atoll_islands *islands,
         fprintf(f, "%-12s", plan_bytes_text(r->bytes[c], a, sizeof a));
       fprintf(f, "%-12s", plan_bytes_text(r->bytes_peak, a, sizeof a));
       fprintf(f, "%-12s", plan_bytes_text(r->bytes_limit, a, sizeof a));
-      fprintf(f, "%.0f %%\n", r->bytes_limit > 0 ? 100.0 * (double)(r->bytes_limit - r->bytes_peak) / (double)r->bytes_limit : 0);
+      fprintf(f, "%.0f %%\n",
+              r->bytes_limit > 0 ? 100.0 * (double)(r->bytes_limit - r->bytes_peak) / (double)r->bytes_limit : 0);
     }
 }
 
 static void explain_time(const atoll_plan *plan, const atoll_plan_problem *problem, FILE *f) {
   char a[32], b[32], c[32], d[32], e[32];
-  fprintf(f, "\nTime of a step, busiest replica of each stage\n  %-6s %-8s %-14s %-12s %-12s %-12s %-12s %-12s %s\n", "stage",
-          "island", "micro-batches", "compute", "one send", "sends", "sum+update", "waiting", "busy");
+  fprintf(f, "\nTime of a step, busiest replica of each stage\n  %-6s %-8s %-14s %-12s %-12s %-12s %-12s %-12s %s\n",
+          "stage", "island", "micro-batches", "compute", "one send", "sends", "sum+update", "waiting", "busy");
   for (int p = 0; p < plan->pipelines; p++)
     for (int s = 0; s < plan->pipeline[p].stages; s++) {
       const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
@@ -167,7 +170,8 @@ static void explain_time(const atoll_plan *plan, const atoll_plan_problem *probl
               plan_seconds_text(r->update_seconds, c, sizeof c), plan_seconds_text(wait > 0 ? wait : 0, d, sizeof d),
               plan->step_seconds > 0 ? 100 * (most + r->update_seconds) / plan->step_seconds : 0);
     }
-  fprintf(f, "  Sends run beside compute; 'waiting' is the bubble: filling and draining the pipeline, slower stages, and data on\n"
+  fprintf(f, "  Sends run beside compute; 'waiting' is the bubble: filling and draining the pipeline, slower stages, "
+             "and data on\n"
              "  its way. 'sum+update' is the gradients' sum over replicas and the optimizer.\n");
 }
 
@@ -179,16 +183,18 @@ static void explain_traffic(const atoll_plan *plan, const atoll_plan_problem *pr
     for (int s = 0; s < pipe->stages; s++) {
       const atoll_plan_stage *stage = &pipe->stage[s];
       int64_t boundary = 0, grads = 0;
-      (void)cost_boundary_bytes(problem->model, stage->chunk[0].last - 1, stage->replica[0].micro_batch, plan->seq, &boundary);
+      (void)cost_boundary_bytes(problem->model, stage->chunk[0].last - 1, stage->replica[0].micro_batch, plan->seq,
+                                &boundary);
       (void)cost_gradient_bytes(problem->model, stage->chunk[0].first, stage->chunk[0].last, &grads);
       if (s + 1 < pipe->stages)
         fprintf(f, "  stage %d to %d: %s per micro-batch and direction, %s in all", s, s + 1,
-                plan_bytes_text(boundary, a, sizeof a), plan_bytes_text(2 * boundary * pipe->micro_batches, b, sizeof b));
+                plan_bytes_text(boundary, a, sizeof a),
+                plan_bytes_text(2 * boundary * pipe->micro_batches, b, sizeof b));
       else
         fprintf(f, "  stage %d is the last", s);
       if (stage->replicas > 1)
-        fprintf(f, "; gradients of %s summed over %d replicas, about %s per rank\n", plan_bytes_text(grads, a, sizeof a),
-                stage->replicas,
+        fprintf(f, "; gradients of %s summed over %d replicas, about %s per rank\n",
+                plan_bytes_text(grads, a, sizeof a), stage->replicas,
                 plan_bytes_text((int64_t)(2.0 * (double)grads * (stage->replicas - 1) / stage->replicas), c, sizeof c));
       else
         fprintf(f, "; one replica, no gradients to sum\n");
@@ -206,11 +212,14 @@ static void explain_idle(const atoll_plan *plan, FILE *f) {
     return;
   fprintf(f, "\nIdle\n  rank ");
   print_ranks(plan->idle, plan->idle_count, f);
-  fprintf(f, ": every plan considered that uses %s is predicted to be slower, does not fit, or has fewer micro-batches\n"
-             "  (%" PRId64 ") or layers than it would need.\n", plan->idle_count == 1 ? "it" : "them", plan->micro_batches);
+  fprintf(f,
+          ": every plan considered that uses %s is predicted to be slower, does not fit, or has fewer micro-batches\n"
+          "  (%" PRId64 ") or layers than it would need.\n",
+          plan->idle_count == 1 ? "it" : "them", plan->micro_batches);
 }
 
-void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *problem, const atoll_plan_report *report, FILE *f) {
+void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *problem, const atoll_plan_report *report,
+                        FILE *f) {
   char a[32];
   atoll_plan_print(plan, problem->islands, f);
   explain_time(plan, problem, f);
@@ -218,9 +227,10 @@ void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *proble
   explain_traffic(plan, problem, f);
   explain_idle(plan, f);
   fprintf(f, "\nCosts are %s: %s\n", plan->cost_source,
-          !strcmp(plan->cost_source, "measured")       ? "layer times of a profile, at these micro-batch sizes."
-          : !strcmp(plan->cost_source, "interpolated") ? "layer times of a profile, between or beyond measured micro-batch sizes."
-                                                       : "FLOPs over the devices' rates, since no profile covers them (atoll-train measures one).");
+          !strcmp(plan->cost_source, "measured") ? "layer times of a profile, at these micro-batch sizes."
+          : !strcmp(plan->cost_source, "interpolated")
+              ? "layer times of a profile, between or beyond measured micro-batch sizes."
+              : "FLOPs over the devices' rates, since no profile covers them (atoll-train measures one).");
   if (!report)
     return;
   fprintf(f, "\nSearched %" PRId64 " plans, %" PRId64 " did not fit. ", report->considered, report->infeasible);

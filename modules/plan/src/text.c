@@ -265,8 +265,8 @@ static atoll_err get_replica(atoll_yaml *map, atoll_plan_replica *r) {
   ATOLL_TRY(get_list(map, "ranks", &r->rank, &r->ranks));
   ATOLL_TRY(get_list(map, "devices", &r->device, &devices));
   if (devices != r->ranks)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: %d devices for %d ranks", atoll_yaml_file(map), atoll_yaml_line(map), devices,
-                      r->ranks);
+    return atoll_fail(ATOLL_USAGE, "%s:%d: %d devices for %d ranks", atoll_yaml_file(map), atoll_yaml_line(map),
+                      devices, r->ranks);
   ATOLL_TRY(get_int(map, "tensor", 1, MANY, &r->tensor));
   ATOLL_TRY(get_int(map, "context", 1, MANY, &r->context));
   ATOLL_TRY(get_int(map, "expert", 1, MANY, &r->expert));

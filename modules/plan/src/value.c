@@ -131,9 +131,10 @@ atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place
 }
 
 /* ---- the summation tree ------------------------------------------------------------------------------------------
- * A range of leaves [a, b) splits at a + (largest power of two below b - a), so the tree of 7 leaves is ((01)(23))((45)6).
- * A replica adds its leaves from left to right, each in a buffer of its own, and merges two neighbours as soon as they
- * are the two children of a node. What cannot be merged (because the sibling is another replica's) is kept to the end. */
+ * A range of leaves [a, b) splits at a + (largest power of two below b - a), so the tree of 7 leaves is
+ * ((01)(23))((45)6). A replica adds its leaves from left to right, each in a buffer of its own, and merges two
+ * neighbours as soon as they are the two children of a node. What cannot be merged (because the sibling is another
+ * replica's) is kept to the end. */
 
 int64_t plan_leaf_first(int64_t leaves, int64_t micro_batches, int64_t leaf) {
   int64_t each = micro_batches / leaves, rest = micro_batches % leaves; /* leaf * G / leaves without overflow */
@@ -188,8 +189,7 @@ void plan_tree_walk(int64_t leaves, int64_t first, int64_t n, int *most, int *le
     node[depth].first = leaf;
     node[depth++].count = 1;
     *most = depth > *most ? depth : *most;
-    while (depth >= 2 &&
-           are_siblings(leaves, node[depth - 2].first, node[depth - 2].count, node[depth - 1].count)) {
+    while (depth >= 2 && are_siblings(leaves, node[depth - 2].first, node[depth - 2].count, node[depth - 1].count)) {
       node[depth - 2].count += node[depth - 1].count;
       depth--;
     }

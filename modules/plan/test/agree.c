@@ -11,13 +11,13 @@
 #include "atoll/file.h"
 
 static int rank;
-#define CHECK(x)                                                                                         \
-  do {                                                                                                   \
-    if (!(x)) {                                                                                          \
-      fprintf(stderr, "rank %d: %s:%d: not so: %s (%s)\n", rank, __FILE__, __LINE__, #x, atoll_err_message()); \
-      MPI_Abort(MPI_COMM_WORLD, 1);                                                                      \
-      exit(1);                                                                                           \
-    }                                                                                                    \
+#define CHECK(x)                                                                                                       \
+  do {                                                                                                                 \
+    if (!(x)) {                                                                                                        \
+      fprintf(stderr, "rank %d: %s:%d: not so: %s (%s)\n", rank, __FILE__, __LINE__, #x, atoll_err_message());         \
+      MPI_Abort(MPI_COMM_WORLD, 1);                                                                                    \
+      exit(1);                                                                                                         \
+    }                                                                                                                  \
   } while (0)
 
 static atoll_model *model_of(int64_t width) {

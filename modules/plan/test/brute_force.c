@@ -1,7 +1,7 @@
 /* The composer's plan is as fast as the fastest of all plans, enumerated without pruning by other code, on random small
  * clusters: every micro-batch, depth, width, sequence of islands per replica, sharing of the summation tree's leaves,
- * contiguous split, policy per stage and way of placing columns on nodes. Only the costs of a layer, a message and a sum
- * are the room's own; schedule, memory and enumeration are written here again. */
+ * contiguous split, policy per stage and way of placing columns on nodes. Only the costs of a layer, a message and a
+ * sum are the room's own; schedule, memory and enumeration are written here again. */
 #include "plan_test.h"
 
 #include "atoll/comm.h"
@@ -12,7 +12,7 @@ enum { MOST = 6, LAYERS_MOST = 8, G_MOST = 16 };
 typedef struct world {
   const atoll_plan_problem *problem;
   cost_model *cost;
-  double share;     /* plan.memory_share */
+  double share; /* plan.memory_share */
   int L, islands, devices[MOST], device[MOST][MOST];
   double best;
   int64_t evaluated, fit;
@@ -82,7 +82,8 @@ static void evaluate(world *w, const plan_at *p) {
   }
   for (int c = 0; c < p->D; c++) {
     int64_t first = leaf * p->G / p->leaves, n = (leaf + p->share[c]) * p->G / p->leaves - first;
-    int left = atoll_tree_nodes(p->leaves, leaf, p->share[c], NULL, NULL, 0), partials = atoll_plan_partials(&tree, first, n);
+    int left = atoll_tree_nodes(p->leaves, leaf, p->share[c], NULL, NULL, 0),
+        partials = atoll_plan_partials(&tree, first, n);
     double f[MOST], b[MOST], send[MOST], finish[MOST];
     parts += left;
     most_parts = left > most_parts ? left : most_parts;
@@ -92,8 +93,14 @@ static void evaluate(world *w, const plan_at *p) {
       atoll_policy policy[LAYERS_MOST];
       for (int l = 0; l < LAYERS_MOST; l++)
         policy[l] = (atoll_policy)p->policy[s];
-      atoll_stage_params sp = {.first = p->cut[s], .last = p->cut[s + 1], .policy = policy, .B = p->b, .S = w->problem->seq,
-                               .slots = p->S - s < n ? p->S - s : (int)n, .partials = partials, .train = 1};
+      atoll_stage_params sp = {.first = p->cut[s],
+                               .last = p->cut[s + 1],
+                               .policy = policy,
+                               .B = p->b,
+                               .S = w->problem->seq,
+                               .slots = p->S - s < n ? p->S - s : (int)n,
+                               .partials = partials,
+                               .train = 1};
       int64_t bytes[ATOLL_MEM_CATEGORIES] = {0}, sum = w->problem->checkpoint_bytes + w->problem->fixed_bytes;
       assert_ok(atoll_stage_bytes(w->problem->model, &sp, bytes));
       for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
@@ -126,7 +133,8 @@ static void evaluate(world *w, const plan_at *p) {
     const atoll_model_params *m = atoll_model_config(w->problem->model);
     for (int c = 0; c < p->D; c++)
       most = fmax(most, cost_tied(w->cost, node[c][0], node[c][p->S - 1], 4 * m->vocab * m->width,
-                                  fmin(cost_bandwidth(w->cost, p->island[c][0]), cost_bandwidth(w->cost, p->island[c][p->S - 1]))));
+                                  fmin(cost_bandwidth(w->cost, p->island[c][0]),
+                                       cost_bandwidth(w->cost, p->island[c][p->S - 1]))));
     last = fmax(last, fmax(end[0], end[p->S - 1]) + most);
   }
   w->fit++;
@@ -211,8 +219,9 @@ static void one(uint64_t seed, int *feasible) {
   atoll_model *m = test_model(1 + (int64_t)(test_random(&r) % 3), 32 + 16 * (int64_t)(test_random(&r) % 3));
   for (int i = 0; i < nodes; i++) {
     int kind = (int)(test_random(&r) % 2);
-    node[i] = (test_node){names[kind], 1 + (int)(test_random(&r) % 2), 0, kind ? 2 + (double)(test_random(&r) % 30) : 20,
-                          kind ? 1 + (double)(test_random(&r) % 10) : 5};
+    node[i] =
+        (test_node){names[kind], 1 + (int)(test_random(&r) % 2), 0, kind ? 2 + (double)(test_random(&r) % 30) : 20,
+                    kind ? 1 + (double)(test_random(&r) % 10) : 5};
     node[i].memory = (int64_t)((400 + test_random(&r) % 3000) << 10) * (test_random(&r) % 3 ? 4 : 1);
     for (int k = 0; k < i; k++)
       if (node[k].model == node[i].model) {
@@ -227,13 +236,17 @@ static void one(uint64_t seed, int *feasible) {
     }
   }
   test_cluster c;
-  test_cluster_make(&c, node, nodes, 0.5 + (double)(test_random(&r) % 10), 0.001 * pow(2, (double)(test_random(&r) % 10)));
+  test_cluster_make(&c, node, nodes, 0.5 + (double)(test_random(&r) % 10),
+                    0.001 * pow(2, (double)(test_random(&r) % 10)));
   const int64_t batches[] = {2, 3, 4, 6, 8};
   atoll_plan_problem problem = test_problem(m, &c, batches[test_random(&r) % 5]);
   problem.fixed_bytes = (int64_t)(test_random(&r) % 100) << 10;
   atoll_plan_params params;
   atoll_plan_params_init(&params);
-  world w = {.problem = &problem, .share = params.memory_share, .L = atoll_model_layers(m), .islands = c.islands.count,
+  world w = {.problem = &problem,
+             .share = params.memory_share,
+             .L = atoll_model_layers(m),
+             .islands = c.islands.count,
              .best = INFINITY};
   for (int x = 0; x < w.islands; x++) {
     w.devices[x] = c.islands.island[x].devices;
@@ -245,13 +258,14 @@ static void one(uint64_t seed, int *feasible) {
   atoll_err err = atoll_plan_make(&problem, &params, &plan, NULL);
   if (err == ATOLL_INFEASIBLE) {
     if (w.fit)
-      fail_msg("seed %" PRIu64 ": no plan (%s), but %" PRId64 " of %" PRId64 " fit", seed, atoll_err_message(), w.fit, w.evaluated);
+      fail_msg("seed %" PRIu64 ": no plan (%s), but %" PRId64 " of %" PRId64 " fit", seed, atoll_err_message(), w.fit,
+               w.evaluated);
   } else {
     if (err != ATOLL_OK)
       fail_msg("seed %" PRIu64 ": %s", seed, atoll_err_message());
     if (fabs(plan->step_seconds / w.best - 1) > 2e-9 || !plan->optimal)
-      fail_msg("seed %" PRIu64 ": %.17g s, brute force %.17g s (%" PRId64 " plans), optimal %d", seed, plan->step_seconds, w.best,
-               w.evaluated, plan->optimal);
+      fail_msg("seed %" PRIu64 ": %.17g s, brute force %.17g s (%" PRId64 " plans), optimal %d", seed,
+               plan->step_seconds, w.best, w.evaluated, plan->optimal);
     assert_ok(atoll_plan_check(plan, m));
     assert_ok(atoll_plan_fits(plan, m, &c.islands, plan->world));
     ++*feasible;

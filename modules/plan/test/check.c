@@ -2,18 +2,18 @@
  * cluster, model or number of ranks is refused. */
 #include "plan_made.h"
 
-#define REFUSED(part, change, restore)                                   \
-  do {                                                                   \
-    change;                                                              \
-    assert_refused(ATOLL_CORRUPT, part, atoll_plan_check(p, x.model));   \
-    restore;                                                             \
-    assert_ok(atoll_plan_check(p, x.model));                             \
+#define REFUSED(part, change, restore)                                                                                 \
+  do {                                                                                                                 \
+    change;                                                                                                            \
+    assert_refused(ATOLL_CORRUPT, part, atoll_plan_check(p, x.model));                                                 \
+    restore;                                                                                                           \
+    assert_ok(atoll_plan_check(p, x.model));                                                                           \
   } while (0)
 
-#define SET(part, place, value)                                          \
-  do {                                                                   \
-    __typeof__(place) kept_ = (place);                                   \
-    REFUSED(part, (place) = (value), (place) = kept_);                   \
+#define SET(part, place, value)                                                                                        \
+  do {                                                                                                                 \
+    __typeof__(place) kept_ = (place);                                                                                 \
+    REFUSED(part, (place) = (value), (place) = kept_);                                                                 \
   } while (0)
 
 static void fields(void **state) {
@@ -74,8 +74,10 @@ static void fits(void **state) {
   made x;
   made_begin(&x);
   assert_ok(atoll_plan_fits(x.plan, x.model, &x.cluster.islands, 5));
-  assert_refused(ATOLL_MISMATCH, "made for 5 ranks, the job has 6", atoll_plan_fits(x.plan, x.model, &x.cluster.islands, 6));
-  assert_refused(ATOLL_MISMATCH, "made for 5 ranks, the job has 4", atoll_plan_fits(x.plan, x.model, &x.cluster.islands, 4));
+  assert_refused(ATOLL_MISMATCH, "made for 5 ranks, the job has 6",
+                 atoll_plan_fits(x.plan, x.model, &x.cluster.islands, 6));
+  assert_refused(ATOLL_MISMATCH, "made for 5 ranks, the job has 4",
+                 atoll_plan_fits(x.plan, x.model, &x.cluster.islands, 4));
   atoll_model *other = test_model(6, 96);
   assert_refused(ATOLL_MISMATCH, "another model", atoll_plan_fits(x.plan, other, &x.cluster.islands, 5));
   atoll_model_destroy(&other);

@@ -34,12 +34,12 @@ static void kept(void **state) {
   made_end(&x);
 }
 
-#define REFUSED(part, ...)                                                                             \
-  do {                                                                                                 \
-    atoll_plan_params_init(&x.params);                                                                 \
-    __VA_ARGS__;                                                                                       \
-    assert_refused(ATOLL_USAGE, part, atoll_plan_make(&x.problem, &x.params, &x.plan, NULL));          \
-    assert_null(x.plan);                                                                               \
+#define REFUSED(part, ...)                                                                                             \
+  do {                                                                                                                 \
+    atoll_plan_params_init(&x.params);                                                                                 \
+    __VA_ARGS__;                                                                                                       \
+    assert_refused(ATOLL_USAGE, part, atoll_plan_make(&x.problem, &x.params, &x.plan, NULL));                          \
+    assert_null(x.plan);                                                                                               \
   } while (0)
 
 static void refused(void **state) {
@@ -47,13 +47,15 @@ static void refused(void **state) {
   made x;
   made_begin(&x);
   atoll_plan_destroy(&x.plan);
-  REFUSED("plan.layers: the entries add up to 5 blocks, the model has 6", x.params.layers = (atoll_opt_ints){2, {2, 3}});
+  REFUSED("plan.layers: the entries add up to 5 blocks, the model has 6",
+          x.params.layers = (atoll_opt_ints){2, {2, 3}});
   REFUSED("plan.layers: entry 2 is 0", x.params.layers = (atoll_opt_ints){3, {3, 0, 3}});
   REFUSED("plan.stages is 2", x.params.layers = (atoll_opt_ints){3, {2, 2, 2}}; x.params.stages = 2);
   REFUSED("plan.stages is 9, the model has 8 layers", x.params.stages = 9);
   REFUSED("needs 6 devices, there are 5", x.params.stages = 3; x.params.data_parallel = 2);
   REFUSED("plan.micro_batch 3 does not divide train.global_batch 16", x.params.micro_batch = 3);
-  REFUSED("plan.data_parallel is 5, there are at most 2 micro-batches", x.params.micro_batch = 8; x.params.data_parallel = 5);
+  REFUSED("plan.data_parallel is 5, there are at most 2 micro-batches", x.params.micro_batch = 8;
+          x.params.data_parallel = 5);
   REFUSED("plan.sum_leaves 2", x.params.sum_leaves = 2; x.params.data_parallel = 4);
   REFUSED("plan.policy is 'lazy'", snprintf(x.params.policy, sizeof x.params.policy, "lazy"));
   x.problem.seq = 200;
@@ -137,7 +139,9 @@ static void policy_follows_memory(void **state) {
     int64_t most = 0;
     for (int s = 0; s < 2; s++)
       for (int k = 0; k < 2; k++)
-        most = x.plan->pipeline[0].stage[s].replica[k].bytes_peak > most ? x.plan->pipeline[0].stage[s].replica[k].bytes_peak : most;
+        most = x.plan->pipeline[0].stage[s].replica[k].bytes_peak > most
+                   ? x.plan->pipeline[0].stage[s].replica[k].bytes_peak
+                   : most;
     *(policy ? &exact : &eager) = most;
   }
   assert_true(exact < eager);

@@ -22,13 +22,13 @@ static void test(void **state) {
   free(text);
   text = NULL;
   atoll_plan_stage *s = &x.plan->pipeline[0].stage[1];
-#define LACKS(part, place, value)                                                                                     \
-  do {                                                                                                                \
-    __typeof__(place) kept = (place);                                                                                 \
-    (place) = (value);                                                                                                \
-    assert_refused(ATOLL_UNSUPPORTED, part, atoll_plan_to_judge(x.plan, "m", &x.cluster.topo, &text, &n));            \
-    assert_null(text);                                                                                                \
-    (place) = kept;                                                                                                   \
+#define LACKS(part, place, value)                                                                                      \
+  do {                                                                                                                 \
+    __typeof__(place) kept = (place);                                                                                  \
+    (place) = (value);                                                                                                 \
+    assert_refused(ATOLL_UNSUPPORTED, part, atoll_plan_to_judge(x.plan, "m", &x.cluster.topo, &text, &n));             \
+    assert_null(text);                                                                                                 \
+    (place) = kept;                                                                                                    \
   } while (0)
   LACKS("stage 1 uses policy exact", s->range[0].policy, ATOLL_POLICY_EXACT);
   LACKS("offload", s->range[0].offload_activations, 0.5);

@@ -43,7 +43,8 @@ static void places(void **state) {
   /* Interleaved chunks are a plan, but not one stage. */
   atoll_plan_stage *s = &x.plan->pipeline[0].stage[0];
   s->chunks = 2;
-  assert_refused(ATOLL_UNSUPPORTED, "2 layer chunks", atoll_plan_stage_params(x.plan, (atoll_plan_place){0, 0, 0, 0}, &sp, policy));
+  assert_refused(ATOLL_UNSUPPORTED, "2 layer chunks",
+                 atoll_plan_stage_params(x.plan, (atoll_plan_place){0, 0, 0, 0}, &sp, policy));
   s->chunks = 1;
   made_end(&x);
 }
@@ -69,7 +70,8 @@ static void partials(void **state) {
           int64_t first = a * G / leaves, end = b * G / leaves;
           int got = atoll_plan_partials(&p, first, end - first), want = most_live(leaves, a, b - a);
           if (got != want)
-            fail_msg("%" PRId64 " leaves over %" PRId64 ", leaves [%" PRId64 ", %" PRId64 "): %d, expected %d", leaves, G, a, b, got, want);
+            fail_msg("%" PRId64 " leaves over %" PRId64 ", leaves [%" PRId64 ", %" PRId64 "): %d, expected %d", leaves,
+                     G, a, b, got, want);
         }
     }
   atoll_plan p = {.micro_batches = 8, .sum_leaves = 8};

@@ -19,7 +19,7 @@
 typedef struct test_node {
   const char *model; /* of its devices */
   int devices;
-  int64_t memory;    /* bytes per device */
+  int64_t memory; /* bytes per device */
   double gflops, bandwidth;
 } test_node;
 
@@ -132,19 +132,19 @@ static inline uint64_t test_random(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-#define assert_ok(call)                                                                   \
-  do {                                                                                    \
-    atoll_err test_err_ = (call);                                                         \
-    if (test_err_ != ATOLL_OK)                                                            \
-      fail_msg("%s: %s: %s", #call, atoll_err_name(test_err_), atoll_err_message());      \
+#define assert_ok(call)                                                                                                \
+  do {                                                                                                                 \
+    atoll_err test_err_ = (call);                                                                                      \
+    if (test_err_ != ATOLL_OK)                                                                                         \
+      fail_msg("%s: %s: %s", #call, atoll_err_name(test_err_), atoll_err_message());                                   \
   } while (0)
 
-#define assert_refused(code, part, call)                                                                      \
-  do {                                                                                                        \
-    atoll_err test_err_ = (call);                                                                             \
-    if (test_err_ != (code) || !strstr(atoll_err_message(), (part)))                                          \
-      fail_msg("%s: %s: %s; expected %s with '%s'", #call, atoll_err_name(test_err_), atoll_err_message(),    \
-               atoll_err_name(code), (part));                                                                 \
+#define assert_refused(code, part, call)                                                                               \
+  do {                                                                                                                 \
+    atoll_err test_err_ = (call);                                                                                      \
+    if (test_err_ != (code) || !strstr(atoll_err_message(), (part)))                                                   \
+      fail_msg("%s: %s: %s; expected %s with '%s'", #call, atoll_err_name(test_err_), atoll_err_message(),             \
+               atoll_err_name(code), (part));                                                                          \
   } while (0)
 
 #endif

@@ -1,5 +1,5 @@
-/* A plan survives YAML and HDF5: the same bytes when saved again, the same digest; unknown fields, other versions and wrong
- * types are refused with file, line and what was expected. */
+/* A plan survives YAML and HDF5: the same bytes when saved again, the same digest; unknown fields, other versions and
+ * wrong types are refused with file, line and what was expected. */
 #include "plan_test.h"
 
 #include "plan_made.h"
@@ -87,7 +87,8 @@ static void refuses(void **state) {
   assert_ok(edited(&x, "world:", "world:"));
   assert_refused(ATOLL_USAGE, "edited.yaml:2: plan version 2", edited(&x, "version: 1", "version: 2"));
   assert_refused(ATOLL_USAGE, "colour", edited(&x, "world:", "colour: red\nworld:"));
-  assert_refused(ATOLL_USAGE, "offload_hopes", edited(&x, "offload_weights: 0.0", "offload_weights: 0.0\n            offload_hopes: 0.5"));
+  assert_refused(ATOLL_USAGE, "offload_hopes",
+                 edited(&x, "offload_weights: 0.0", "offload_weights: 0.0\n            offload_hopes: 0.5"));
   assert_refused(ATOLL_USAGE, "policy", edited(&x, "policy: ", "policy: x"));
   assert_refused(ATOLL_USAGE, "tensor", edited(&x, "tensor: 1", "tensor: many"));
   assert_refused(ATOLL_USAGE, "islands", edited(&x, "islands: ", "islands: 12 # "));
@@ -115,11 +116,18 @@ static void mutations(void **state) {
     size_t m = n;
     for (int k = 1 + (int)(test_random(&r) % 3); k > 0; k--) {
       size_t at = test_random(&r) % m;
-      static const char *const words[] = {"-1", "0", "999999999", "[", "]", "{", "\n", ": ", "nan", "1e400", "&a", "*a", "- "};
+      static const char *const words[] = {"-1", "0",   "999999999", "[",  "]",  "{", "\n",
+                                          ": ", "nan", "1e400",     "&a", "*a", "- "};
       switch (test_random(&r) % 4) {
-      case 0: b[at] = (char)(test_random(&r) % 256); break;
-      case 1: b[at] = (char)('0' + test_random(&r) % 10); break;
-      case 2: m = test_random(&r) % 50 ? m : at + 1; break;
+      case 0:
+        b[at] = (char)(test_random(&r) % 256);
+        break;
+      case 1:
+        b[at] = (char)('0' + test_random(&r) % 10);
+        break;
+      case 2:
+        m = test_random(&r) % 50 ? m : at + 1;
+        break;
       default: {
         const char *w = words[test_random(&r) % 13];
         size_t len = strlen(w) < m - at ? strlen(w) : m - at;

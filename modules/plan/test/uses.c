@@ -16,7 +16,9 @@ static void has(const char *text, const char *part) {
     fail_msg("'%s' is not in:\n%s", part, text);
 }
 
-static int blocks(const atoll_plan *p, int stage) { return p->pipeline[0].stage[stage].chunk[0].last - p->pipeline[0].stage[stage].chunk[0].first; }
+static int blocks(const atoll_plan *p, int stage) {
+  return p->pipeline[0].stage[stage].chunk[0].last - p->pipeline[0].stage[stage].chunk[0].first;
+}
 
 static void begin(made *x, const test_node *node, int nodes, double link, int64_t batch) {
   memset(x, 0, sizeof *x);
@@ -98,7 +100,8 @@ static void profile_decides(void **state) {
           atoll_cost c = {t, t, t, 1e-3, ATOLL_COST_MEASURED};
           char class_key[256];
           atoll_island_class(&x.cluster.islands, island, class_key, sizeof class_key);
-          assert_ok(atoll_profile_add(p, class_key, atoll_model_digest(x.model), kinds[k], atoll_policy_name((atoll_policy)policy), 64, b, &c));
+          assert_ok(atoll_profile_add(p, class_key, atoll_model_digest(x.model), kinds[k],
+                                      atoll_policy_name((atoll_policy)policy), 64, b, &c));
         }
   x.problem.profile = p;
   x.params.stages = 2;
@@ -108,7 +111,8 @@ static void profile_decides(void **state) {
   assert_true(blocks(x.plan, 1 - fast) > blocks(x.plan, fast));
   const atoll_plan_replica *r = &x.plan->pipeline[0].stage[1 - fast].replica[0];
   int n = blocks(x.plan, 1 - fast);
-  double per = (double)r->micro_batch * 1e-3, want = 1 - fast == 0 ? (n - 0.9) * per : n * per; /* the embedding is a tenth */
+  double per = (double)r->micro_batch * 1e-3,
+         want = 1 - fast == 0 ? (n - 0.9) * per : n * per; /* the embedding is a tenth */
   assert_float_equal(r->forward_seconds, want, 1e-9);
   assert_float_equal(r->backward_seconds, 2 * want, 1e-9);
   atoll_profile_destroy(&p);
@@ -116,7 +120,7 @@ static void profile_decides(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(uneven_split), cmocka_unit_test(uneven_batches), cmocka_unit_test(idle),
-                                     cmocka_unit_test(profile_decides)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(uneven_split), cmocka_unit_test(uneven_batches),
+                                     cmocka_unit_test(idle), cmocka_unit_test(profile_decides)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

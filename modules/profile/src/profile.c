@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define SAMPLES_MAX 32
-#define TEXT_MAX 256
+#define TEXT_MAX    256
 
 enum { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE, VALUES };
 
@@ -177,8 +177,8 @@ atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, a
   int above = at < p->count && compare_family(&e->k, &k) == 0;
   int below = at > 0 && compare_family(&p->entry[at - 1].k, &k) == 0;
   if (!above && !below)
-    return atoll_fail(ATOLL_NOINPUT, "profile: nothing about %s %s of this model on %s at %" PRId64 " tokens", kind, policy,
-                      device_class, S);
+    return atoll_fail(ATOLL_NOINPUT, "profile: nothing about %s %s of this model on %s at %" PRId64 " tokens", kind,
+                      policy, device_class, S);
   int a = at - 1, b = at; /* the two points of the line */
   if (!above && at >= 2 && compare_family(&p->entry[at - 2].k, &k) == 0) {
     a = at - 2;
@@ -252,7 +252,8 @@ static atoll_err unpack_line(atoll_profile *p, char *text, int number) {
     bad = end == field[7 + i] || *end;
   }
   if (bad || v[2] < 0 || v[2] > ATOLL_COST_ANALYTIC)
-    return atoll_fail(ATOLL_CORRUPT, "profile text, line %d: expected 11 fields: class, model, kind, policy, S, B, source, 4 times",
+    return atoll_fail(ATOLL_CORRUPT,
+                      "profile text, line %d: expected 11 fields: class, model, kind, policy, S, B, source, 4 times",
                       number);
   atoll_cost c = {x[0], x[1], x[2], x[3], (atoll_cost_source)v[2]};
   return atoll_profile_add(p, field[0], model, field[2], field[3], v[0], v[1], &c);
@@ -298,7 +299,8 @@ atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, con
   const char **texts = calloc((size_t)rows * 4 + 1, sizeof *texts);
   int64_t *whole = calloc((size_t)rows * 3 + 1, sizeof *whole);
   double *value = calloc((size_t)rows * VALUES + 1, sizeof *value);
-  atoll_err err = hex && texts && whole && value ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "profile: %" PRId64 " rows", rows);
+  atoll_err err =
+      hex && texts && whole && value ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "profile: %" PRId64 " rows", rows);
   for (int i = 0; err == ATOLL_OK && i < p->count; i++)
     for (int s = 0; s < p->entry[i].n; s++, at++) {
       const entry *e = &p->entry[i];
@@ -313,7 +315,8 @@ atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, con
     }
   if (err == ATOLL_OK) {
     snprintf(path, sizeof path, "%s/rows", group);
-    err = atoll_store_write(store, path, ATOLL_I64, 1, &one, &rows, "1", "number of measurements, the length of the columns");
+    err = atoll_store_write(store, path, ATOLL_I64, 1, &one, &rows, "1",
+                            "number of measurements, the length of the columns");
   }
   for (int c = 0; err == ATOLL_OK && rows > 0 && c < 4; c++) {
     snprintf(path, sizeof path, "%s/%s", group, text_column[c]);
@@ -339,7 +342,8 @@ atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, con
 }
 
 /* A one-dimensional column of exactly `rows`. */
-static atoll_err read_column(atoll_store *store, const char *group, const char *name, atoll_dtype t, int64_t rows, void *out) {
+static atoll_err read_column(atoll_store *store, const char *group, const char *name, atoll_dtype t, int64_t rows,
+                             void *out) {
   char path[512];
   atoll_dtype found;
   int ndim;
@@ -347,7 +351,8 @@ static atoll_err read_column(atoll_store *store, const char *group, const char *
   snprintf(path, sizeof path, "%s/%s", group, name);
   ATOLL_TRY(atoll_store_shape(store, path, &found, &ndim, shape));
   if (ndim != 1 || shape[0] != rows)
-    return atoll_fail(ATOLL_CORRUPT, "%s has %" PRId64 " entries, expected %" PRId64, path, ndim == 1 ? shape[0] : -1, rows);
+    return atoll_fail(ATOLL_CORRUPT, "%s has %" PRId64 " entries, expected %" PRId64, path, ndim == 1 ? shape[0] : -1,
+                      rows);
   return atoll_store_read(store, path, t, NULL, &rows, out);
 }
 

@@ -17,10 +17,25 @@ static atoll_profile *filled(int backwards) {
   for (int i = 0; i < 24; i++) {
     int k = backwards ? 23 - i : i;
     atoll_cost c = {1.0 / (k + 3), 0.1 * k, 1e-300 * k, 7, ATOLL_COST_MEASURED};
-    assert_int_equal(atoll_profile_add(p, k % 2 ? "A B/8c" : "C", (atoll_digest){(uint64_t)k % 3, 9}, k % 5 ? "block" : "head",
-                                       "exact", 128, 1 + k, &c), ATOLL_OK);
+    assert_int_equal(atoll_profile_add(p, k % 2 ? "A B/8c" : "C", (atoll_digest){(uint64_t)k % 3, 9},
+                                       k % 5 ? "block" : "head", "exact", 128, 1 + k, &c),
+                     ATOLL_OK);
   }
   return p;
+}
+
+/* A digest is made of the packed text and cannot show what packing lost. */
+static void same_times(const atoll_profile *a, const atoll_profile *b) {
+  for (int k = 0; k < 24; k++) {
+    atoll_cost x, y;
+    const char *class_key = k % 2 ? "A B/8c" : "C", *kind = k % 5 ? "block" : "head";
+    atoll_digest model = {(uint64_t)k % 3, 9};
+    assert_int_equal(atoll_profile_find(a, class_key, model, kind, "exact", 128, 1 + k, &x), ATOLL_OK);
+    assert_int_equal(atoll_profile_find(b, class_key, model, kind, "exact", 128, 1 + k, &y), ATOLL_OK);
+    assert_true(x.forward == y.forward && x.backward_input == y.backward_input &&
+                x.backward_weight == y.backward_weight);
+    assert_true(x.forward == 1.0 / (k + 3) && x.source == y.source);
+  }
 }
 
 static void packs(void **state) {
@@ -33,6 +48,7 @@ static void packs(void **state) {
   assert_int_equal(atoll_profile_create(&c), ATOLL_OK);
   assert_int_equal(atoll_profile_unpack(c, text, bytes), ATOLL_OK);
   assert_true(atoll_digest_equal(atoll_profile_digest(a), atoll_profile_digest(c)));
+  same_times(a, c);
   /* Any damage is an error or leaves a profile that still works; nothing crashes. */
   unsigned seed = 20261129;
   print_message("seed %u\n", seed);
@@ -76,6 +92,7 @@ static void stores(void **state) {
   assert_int_equal(atoll_store_close(&s), ATOLL_OK);
   assert_int_equal(atoll_store_open_bytes("profile.h5", image, n, &s), ATOLL_OK);
   assert_int_equal(atoll_profile_from_store(s, "/profile", &b), ATOLL_OK);
+  same_times(a, b);
   assert_true(atoll_digest_equal(atoll_profile_digest(a), atoll_profile_digest(b)));
   atoll_profile_destroy(&b);
   assert_int_equal(atoll_profile_from_store(s, "/empty", &b), ATOLL_OK);

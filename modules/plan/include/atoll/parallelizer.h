@@ -1,5 +1,5 @@
-/** The narrow API between the composer and a parallelizer that plans one model slice on one homogeneous island (Tangram, 2026): enumerate
- *  slice/island pairs, get Pareto points. For people who add a parallelizer. */
+/** The narrow API between the composer and a parallelizer that plans one model slice on one homogeneous island
+ * (Tangram, 2026): enumerate slice/island pairs, get Pareto points. For people who add a parallelizer. */
 #ifndef ATOLL_PARALLELIZER_H
 #define ATOLL_PARALLELIZER_H
 
@@ -17,10 +17,10 @@ typedef struct atoll_island_shape { /* a part of an island: `nodes` nodes of `pe
 } atoll_island_shape;
 
 typedef struct atoll_slice_context {
-  int in_flight;            /* micro-batches held at once by a replica */
-  int partials;             /* gradient buffers of a replica for the summation tree, most of any */
-  int64_t micro_batch;      /* samples per micro-batch of the pipeline */
-  int64_t micro_batches;    /* per step, over the whole slice: its replicas share them */
+  int in_flight;         /* micro-batches held at once by a replica */
+  int partials;          /* gradient buffers of a replica for the summation tree, most of any */
+  int64_t micro_batch;   /* samples per micro-batch of the pipeline */
+  int64_t micro_batches; /* per step, over the whole slice: its replicas share them */
 } atoll_slice_context;
 
 typedef struct atoll_slice_plan { /* one Pareto point */
@@ -30,17 +30,20 @@ typedef struct atoll_slice_plan { /* one Pareto point */
   double forward, backward; /* of one micro-batch on one replica */
   double d;                 /* extra seconds per step: reduction among its replicas, update */
   int64_t bytes[ATOLL_MEM_CATEGORIES], bytes_peak, bytes_limit; /* per rank */
-  atoll_cost_source source; /* of the times */
+  atoll_cost_source source;                                     /* of the times */
 } atoll_slice_plan;
 
-/** An implementation. `begin` is called once per search and borrows problem and params until `end`; state is the implementation's. */
+/** An implementation. `begin` is called once per search and borrows problem and params until `end`; state is the
+ * implementation's. */
 typedef struct atoll_parallelizer {
   const char *name;
   atoll_err (*begin)(const atoll_plan_problem *problem, const atoll_plan_params *params, void **state);
-  /** Fills at most cap points, ascending t, none dominated in (t, d, bytes). *n = 0 with OK: nothing fits; then *missing is the fewest bytes
-   *  over the limit and `why` (why_bytes) names layers and the largest category. *epsilon: proved thinning error, added to the composer's gap. */
-  atoll_err (*plan)(void *state, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *context, atoll_slice_plan *out,
-                    int cap, int *n, double *epsilon, int64_t *missing, char *why, size_t why_bytes);
+  /** Fills at most cap points, ascending t, none dominated in (t, d, bytes). *n = 0 with OK: nothing fits; then
+   * *missing is the fewest bytes over the limit and `why` (why_bytes) names layers and the largest category. *epsilon:
+   * proved thinning error, added to the composer's gap. */
+  atoll_err (*plan)(void *state, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *context,
+                    atoll_slice_plan *out, int cap, int *n, double *epsilon, int64_t *missing, char *why,
+                    size_t why_bytes);
   void (*end)(void **state);
 } atoll_parallelizer;
 

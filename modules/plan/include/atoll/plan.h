@@ -1,9 +1,9 @@
-/** A plan: which ranks run which layers, with what micro-batches, policies and degrees. A value: computed once, immutable, printable,
- *  hashed, saved and loaded. Planning needs no devices; executing never re-decides.
+/** A plan: which ranks run which layers, with what micro-batches, policies and degrees. A value: computed once,
+ * immutable, printable, hashed, saved and loaded. Planning needs no devices; executing never re-decides.
  *
- *  Structure: pipelines -> stages -> layer chunks and replicas. Global micro-batches are numbered 0 .. G-1 over the whole step; replica r of a
- *  stage owns a contiguous range (first_micro_batch, micro_batches). In one pipeline all stages together cover all layers, and the ranges of a
- *  stage's replicas cover the pipeline's micro-batches. */
+ *  Structure: pipelines -> stages -> layer chunks and replicas. Global micro-batches are numbered 0 .. G-1 over the
+ * whole step; replica r of a stage owns a contiguous range (first_micro_batch, micro_batches). In one pipeline all
+ * stages together cover all layers, and the ranges of a stage's replicas cover the pipeline's micro-batches. */
 #ifndef ATOLL_PLAN_H
 #define ATOLL_PLAN_H
 
@@ -19,9 +19,9 @@ ATOLL_BEGIN_C
 
 typedef struct atoll_plan_range { /* layers [first, last) with one treatment */
   int first, last;
-  int policy;               /* atoll_policy */
+  int policy;                                                                        /* atoll_policy */
   double offload_weights, offload_gradients, offload_optimizer, offload_activations; /* fractions 0..1 */
-  char mlp[16];             /* "plain"; other algorithms are for later executors */
+  char mlp[16]; /* "plain"; other algorithms are for later executors */
 } atoll_plan_range;
 
 typedef struct atoll_plan_chunk { /* contiguous layers of a stage; more than one when interleaved */
@@ -29,21 +29,21 @@ typedef struct atoll_plan_chunk { /* contiguous layers of a stage; more than one
 } atoll_plan_chunk;
 
 typedef struct atoll_plan_replica {
-  int island;               /* index into the islands the plan was made for */
-  int ranks;                /* ranks of this replica: tensor * context * expert degree */
-  int *rank;                /* [ranks] explicit map, tensor fastest, then context, then expert */
-  int *device;              /* [ranks] topology device index */
+  int island;                  /* index into the islands the plan was made for */
+  int ranks;                   /* ranks of this replica: tensor * context * expert degree */
+  int *rank;                   /* [ranks] explicit map, tensor fastest, then context, then expert */
+  int *device;                 /* [ranks] topology device index */
   int tensor, context, expert; /* degrees */
-  int sequence_parallel;    /* bool */
-  int zero;                 /* ZeRO stage 0..3 over the data group */
-  int64_t micro_batch;      /* samples per micro-batch */
-  int64_t micro_batches;    /* how many per step */
+  int sequence_parallel;       /* bool */
+  int zero;                    /* ZeRO stage 0..3 over the data group */
+  int64_t micro_batch;         /* samples per micro-batch */
+  int64_t micro_batches;       /* how many per step */
   int64_t first_micro_batch;
   /* predictions */
-  double forward_seconds, backward_seconds;   /* one micro-batch */
-  double send_seconds;                        /* one boundary, one way */
-  double update_seconds;                      /* optimizer and reduction, per step */
-  int64_t bytes[ATOLL_MEM_CATEGORIES];        /* per rank */
+  double forward_seconds, backward_seconds; /* one micro-batch */
+  double send_seconds;                      /* one boundary, one way */
+  double update_seconds;                    /* optimizer and reduction, per step */
+  int64_t bytes[ATOLL_MEM_CATEGORIES];      /* per rank */
   int64_t bytes_peak, bytes_limit;
 } atoll_plan_replica;
 
@@ -54,7 +54,7 @@ typedef struct atoll_plan_stage {
   atoll_plan_range *range;
   int replicas;
   atoll_plan_replica *replica;
-  int in_flight;            /* micro-batches held at once by a replica, from the schedule */
+  int in_flight; /* micro-batches held at once by a replica, from the schedule */
 } atoll_plan_stage;
 
 typedef struct atoll_plan_pipeline {
@@ -63,46 +63,48 @@ typedef struct atoll_plan_pipeline {
   int64_t first_micro_batch, micro_batches;
 } atoll_plan_pipeline;
 
-typedef struct atoll_plan_tied { /* a tensor used by several stages: every owner keeps a copy, gradients are summed in this order */
-  int param;                /* model parameter index */
+typedef struct atoll_plan_tied { /* a tensor used by several stages: every owner keeps a copy, gradients are summed in
+                                    this order */
+  int param;                     /* model parameter index */
   int uses;
   int pipeline[4], stage[4], layer[4];
 } atoll_plan_tied;
 
 typedef struct atoll_plan {
   int version;
-  char schedule[16];        /* "1f1b" */
-  int world;                /* ranks */
-  int64_t seq, global_batch;/* tokens per sample, samples per step */
-  int64_t micro_batches;    /* G */
-  int64_t sum_leaves;       /* leaves of the gradient summation tree; leaf i = micro-batches [i*G/leaves, (i+1)*G/leaves) */
+  char schedule[16];         /* "1f1b" */
+  int world;                 /* ranks */
+  int64_t seq, global_batch; /* tokens per sample, samples per step */
+  int64_t micro_batches;     /* G */
+  int64_t sum_leaves; /* leaves of the gradient summation tree; leaf i = micro-batches [i*G/leaves, (i+1)*G/leaves);
+                          replicas begin and end on leaves */
   atoll_digest model, islands; /* islands: atoll_islands_identity */
-  char source[64];          /* "grid+compose", "user", ... */
+  char source[64];             /* "grid+compose", "user", ... */
   int pipelines;
   atoll_plan_pipeline *pipeline;
   int tied_count;
   atoll_plan_tied *tied;
-  int idle_count;           /* ranks left idle, and why */
+  int idle_count; /* ranks left idle, and why */
   int *idle;
   /* predictions */
   double step_seconds, bubble_fraction, communication_seconds;
-  int optimal;              /* 1: proved within the searched space; else gap */
+  int optimal; /* 1: proved within the searched space; else gap */
   double gap;
-  char cost_source[16];     /* "measured", "interpolated", "analytic" */
+  char cost_source[16]; /* "measured", "interpolated", "analytic" */
 } atoll_plan;
 
 /** Options `plan.*`. Zero = chosen by the planner. */
 typedef struct atoll_plan_params {
-  int64_t micro_batch;      /* samples per micro-batch */
-  int64_t stages;           /* pipeline depth */
-  int64_t data_parallel;    /* replicas of each stage */
-  atoll_opt_ints layers;    /* layers per stage by hand (blocks; embedding and head go to the ends) */
+  int64_t micro_batch;               /* samples per micro-batch */
+  int64_t stages;                    /* pipeline depth */
+  int64_t data_parallel;             /* replicas of each stage */
+  atoll_opt_ints layers;             /* layers per stage by hand (blocks; embedding and head go to the ends) */
   char policy[ATOLL_OPT_STRING_MAX]; /* "auto", "eager", "exact" */
-  int64_t memory;           /* bytes per rank; 0 = the device's */
-  double memory_share;      /* share of a device's memory that may be planned; 0.9 */
-  int64_t sum_leaves;       /* 0 = min(8, micro-batches) */
-  int parallelizer;         /* enum grid */
-  int target;               /* enum train|any: only axes train executes, or all */
+  int64_t memory;                    /* bytes per rank; 0 = the device's */
+  double memory_share;               /* share of a device's memory that may be planned; 0.9 */
+  int64_t sum_leaves;                /* 0 = 8, more when there are more replicas, at most the micro-batches */
+  int parallelizer;                  /* enum grid */
+  int target;                        /* enum train|any: only axes train executes, or all */
   char load[ATOLL_OPT_STRING_MAX];   /* path of a plan to use instead of planning */
 } atoll_plan_params;
 extern ATOLL_API const atoll_opt_table atoll_plan_options;
@@ -113,17 +115,18 @@ typedef struct atoll_plan_problem {
   const atoll_model *model;
   const atoll_topo *topo;
   const atoll_islands *islands;
-  const atoll_profile *profile;  /* may be NULL: analytic costs */
+  const atoll_profile *profile; /* may be NULL: analytic costs */
   int64_t seq, global_batch;
-  int64_t checkpoint_bytes;      /* bound of image buffers per rank */
-  int64_t fixed_bytes;           /* what every rank takes besides: libraries, data */
+  int64_t checkpoint_bytes; /* bound of image buffers per rank */
+  int64_t fixed_bytes;      /* what every rank takes besides: libraries, data */
   /** Extra bytes per rank that train takes for a stage (receive buffers etc.), stated by the executor; NULL = none. */
-  atoll_err (*extra_bytes)(const atoll_model *model, const struct atoll_plan *plan, int pipeline, int stage, int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+  atoll_err (*extra_bytes)(const atoll_model *model, const struct atoll_plan *plan, int pipeline, int stage,
+                           int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
 } atoll_plan_problem;
 
 typedef struct atoll_plan_rejected { /* for --explain */
-  char text[256];           /* "3 stages x 1, micro-batch 8: stage 2 needs 3.1 GiB of 2.0 GiB on island b" */
-  double step_seconds;      /* NaN when infeasible */
+  char text[256];                    /* "3 stages x 1, micro-batch 8: stage 2 needs 3.1 GiB of 2.0 GiB on island b" */
+  double step_seconds;               /* NaN when infeasible */
 } atoll_plan_rejected;
 typedef struct atoll_plan_report {
   int count;
@@ -132,29 +135,42 @@ typedef struct atoll_plan_report {
 } atoll_plan_report;
 ATOLL_API void atoll_plan_report_destroy(atoll_plan_report **report);
 
-/** Local and deterministic. INFEASIBLE names the tightest stage and the bytes missing. *report may be NULL. Untouched on failure, except *report. */
-ATOLL_API atoll_err atoll_plan_make(const atoll_plan_problem *problem, const atoll_plan_params *params, atoll_plan **out, atoll_plan_report **report);
-/** Collective: ranks compute or load the plan, compare digests, and get identical plans. */
-ATOLL_API atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem, const atoll_plan_params *params, atoll_plan **out, atoll_plan_report **report);
+/** Local and deterministic: the fastest plan in the space of src/compose/space.c, by the simulated time of its
+ * schedule, under the memory of every device. Searched to the end the plan says optimal; otherwise its gap is what
+ * could be missed. INFEASIBLE names the tightest stage and the bytes missing; USAGE an option of plan.* that
+ * contradicts cluster, model or batch. *report may be NULL. Untouched on failure, except *report. Method: slices on
+ * islands behind a narrow interface, composed (Tangram, 2026); 1F1B (Narayanan et al., 2019). */
+ATOLL_API atoll_err atoll_plan_make(const atoll_plan_problem *problem, const atoll_plan_params *params,
+                                    atoll_plan **out, atoll_plan_report **report);
+/** Collective. Rank 0 plans, or reads plan.load; all get identical plans, checked against their own model and islands.
+ *  MISMATCH when ranks differ in model, islands, profile or batch, or when a loaded plan does not fit. *report (may be
+ *  NULL) is filled on rank 0 and NULL elsewhere. */
+ATOLL_API atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem,
+                                     const atoll_plan_params *params, atoll_plan **out, atoll_plan_report **report);
 ATOLL_API void atoll_plan_destroy(atoll_plan **plan);
 
 /** Structure, cover, ranges, ranks used once, fields in range: CORRUPT names pipeline, stage and field. */
 ATOLL_API atoll_err atoll_plan_check(const atoll_plan *plan, const atoll_model *model);
-/** Against a cluster: MISMATCH when made for other islands or another model, or for more or fewer ranks than there are. */
-ATOLL_API atoll_err atoll_plan_fits(const atoll_plan *plan, const atoll_model *model, const atoll_islands *islands, int world);
+/** Against a cluster: MISMATCH when made for other islands or another model, or for more or fewer ranks than there are.
+ */
+ATOLL_API atoll_err atoll_plan_fits(const atoll_plan *plan, const atoll_model *model, const atoll_islands *islands,
+                                    int world);
 /** Of everything that execution depends on (predictions excluded). */
 ATOLL_API atoll_digest atoll_plan_digest(const atoll_plan *plan);
-/** YAML for people (byte-stable: load then save gives the same bytes); *text owned: free(). Unknown fields are refused on load. */
+/** YAML for people (byte-stable: load then save gives the same bytes); *text owned: free(). Unknown fields are refused
+ * on load. */
 ATOLL_API atoll_err atoll_plan_to_text(const atoll_plan *plan, char **text, size_t *bytes);
 ATOLL_API atoll_err atoll_plan_from_text(const char *name, const char *text, size_t bytes, atoll_plan **out);
 ATOLL_API atoll_err atoll_plan_to_store(const atoll_plan *plan, atoll_store *store, const char *group);
 ATOLL_API atoll_err atoll_plan_from_store(atoll_store *store, const char *group, atoll_plan **out);
-/** The judge's form (JSON); UNSUPPORTED names a feature that form lacks. `model` is the name the judge knows it by; a node's kind is its zone.
- *  *text owned: free(). */
-ATOLL_API atoll_err atoll_plan_to_judge(const atoll_plan *plan, const char *model, const atoll_topo *topo, char **text, size_t *bytes);
+/** The judge's form (JSON); UNSUPPORTED names a feature that form lacks. `model` is the name the judge knows it by; a
+ * node's kind is its zone. *text owned: free(). */
+ATOLL_API atoll_err atoll_plan_to_judge(const atoll_plan *plan, const char *model, const atoll_topo *topo, char **text,
+                                        size_t *bytes);
 /** A table of stages; explain adds bytes and time by cause, bubble, traffic, what was rejected and why. */
 ATOLL_API void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE *f);
-ATOLL_API void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *problem, const atoll_plan_report *report, FILE *f);
+ATOLL_API void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *problem,
+                                  const atoll_plan_report *report, FILE *f);
 
 /** Where a rank stands. stage = -1 when idle. */
 typedef struct atoll_plan_place {
@@ -163,8 +179,10 @@ typedef struct atoll_plan_place {
 ATOLL_API atoll_plan_place atoll_plan_find(const atoll_plan *plan, int rank);
 /** Replica of `stage` in `pipeline` that owns global micro-batch g, or -1. */
 ATOLL_API int atoll_plan_owner(const atoll_plan *plan, int pipeline, int stage, int64_t g);
-/** Stage parameters (for atoll_stage_create / _bytes) of a place; policy has room for the stage's layers. UNSUPPORTED for several chunks. */
-ATOLL_API atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place, atoll_stage_params *p, atoll_policy *policy);
+/** Stage parameters (for atoll_stage_create / _bytes) of a place; policy has room for the stage's layers. UNSUPPORTED
+ * for several chunks. */
+ATOLL_API atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place, atoll_stage_params *p,
+                                            atoll_policy *policy);
 /** Gradient buffers a replica needs for its leaves' tree nodes while accumulating in order. */
 ATOLL_API int atoll_plan_partials(const atoll_plan *plan, int64_t first_micro_batch, int64_t micro_batches);
 

@@ -113,7 +113,8 @@ void build_describe(const composer *c, const shape *s, const int *cut, const int
     int same = 1;
     for (int i = 1; i < s->S; i++)
       same = same && policy[i] == policy[0];
-    at += (size_t)snprintf(buf + at, n - at, ", %s", same ? atoll_policy_name((atoll_policy)policy[0]) : "mixed policies");
+    at += (size_t)snprintf(buf + at, n - at, ", %s",
+                           same ? atoll_policy_name((atoll_policy)policy[0]) : "mixed policies");
   }
   if (c->problem->islands->count < 2 || at >= n)
     return;
@@ -173,7 +174,9 @@ static atoll_err predict_bytes(composer *c, atoll_plan *plan, int p, int s, int 
   return ATOLL_OK;
 }
 
-static int node_of(const composer *c, const atoll_plan_replica *r) { return c->problem->topo->device[r->device[0]].node; }
+static int node_of(const composer *c, const atoll_plan_replica *r) {
+  return c->problem->topo->device[r->device[0]].node;
+}
 
 static int leaf_count(const atoll_plan *plan, const atoll_plan_replica *r, int64_t *first) {
   *first = plan_leaf_at(plan->sum_leaves, plan->micro_batches, r->first_micro_batch);
@@ -216,7 +219,8 @@ static void predict_sends(composer *c, atoll_plan *plan, int p) {
     int64_t bytes = 0;
     const atoll_plan_stage *from = &pipe->stage[to < s ? to : s];
     if (to >= 0)
-      (void)cost_boundary_bytes(c->problem->model, from->chunk[0].last - 1, from->replica[0].micro_batch, plan->seq, &bytes);
+      (void)cost_boundary_bytes(c->problem->model, from->chunk[0].last - 1, from->replica[0].micro_batch, plan->seq,
+                                &bytes);
     for (int k = 0; k < pipe->stage[s].replicas; k++) {
       atoll_plan_replica *r = &pipe->stage[s].replica[k];
       r->send_seconds = 0;
@@ -247,7 +251,8 @@ static double tied_end(composer *c, const atoll_plan *plan, const double *end, d
       int64_t bytes = 4;
       for (int d = 0; d < mp->ndim; d++)
         bytes *= mp->shape[d];
-      double begin = end[at + t->stage[u]] > end[at + t->stage[u + 1]] ? end[at + t->stage[u]] : end[at + t->stage[u + 1]];
+      double begin =
+          end[at + t->stage[u]] > end[at + t->stage[u + 1]] ? end[at + t->stage[u]] : end[at + t->stage[u + 1]];
       double most = 0;
       for (int k = 0; k < a->replicas && k < b->replicas; k++) {
         double w = fmin(cost_bandwidth(c->cost, a->replica[k].island), cost_bandwidth(c->cost, b->replica[k].island));
@@ -260,17 +265,19 @@ static double tied_end(composer *c, const atoll_plan *plan, const double *end, d
   return last;
 }
 
-/* "stage 2 of 4 (layers 6-9, replica 0) needs 1.1 GiB of 922 MiB on island b, 209 MiB missing: parameter 108 MiB ..." */
+/* "stage 2 of 4 (layers 6-9, replica 0) needs 1.1 GiB of 922 MiB on island b, 209 MiB missing: parameter 108 MiB ..."
+ */
 static void say_fullest(const composer *c, const atoll_plan *plan, int p, int s, int k, char *where, size_t n) {
   const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
   const atoll_plan_replica *r = &stage->replica[k];
   int64_t over = r->bytes_peak - r->bytes_limit;
   char a[32], b[32], m[32];
-  size_t at = (size_t)snprintf(where, n, "stage %d of %d (layers %d-%d, replica %d) needs %s of %s on island %s, %s %s:", s,
-                               plan->pipeline[p].stages, stage->chunk[0].first, stage->chunk[0].last - 1, k,
-                               plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b),
-                               c->problem->islands->island[r->island].name,
-                               plan_bytes_text(over > 0 ? over : -over, m, sizeof m), over > 0 ? "missing" : "free");
+  size_t at =
+      (size_t)snprintf(where, n, "stage %d of %d (layers %d-%d, replica %d) needs %s of %s on island %s, %s %s:", s,
+                       plan->pipeline[p].stages, stage->chunk[0].first, stage->chunk[0].last - 1, k,
+                       plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b),
+                       c->problem->islands->island[r->island].name,
+                       plan_bytes_text(over > 0 ? over : -over, m, sizeof m), over > 0 ? "missing" : "free");
   for (int q = 0; q < ATOLL_MEM_CATEGORIES && at < n; q++)
     if (r->bytes[q])
       at += (size_t)snprintf(where + at, n - at, " %s %s", atoll_mem_category_name((atoll_mem_category)q),

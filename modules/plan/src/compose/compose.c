@@ -1,7 +1,7 @@
 /* The walk: shapes in order of their bounds, the most promising first, until no bound is below the best plan found.
  *
- * Work is counted, not timed, so that the same inputs give the same plan on any machine and any number of ranks. When the
- * allowance runs out, the least bound of what was not finished gives the gap that the plan states. */
+ * Work is counted, not timed, so that the same inputs give the same plan on any machine and any number of ranks. When
+ * the allowance runs out, the least bound of what was not finished gives the gap that the plan states. */
 #include "compose/compose.h"
 
 #include <inttypes.h>
@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* Units of search.c and space.c, a few nanoseconds each: about two seconds of one core. */
-#define WORK_MAX INT64_C(200000000)
+#define WORK_MAX      INT64_C(200000000)
 #define WORK_OF_SHAPE (WORK_MAX / 16)
-#define REPORT_MAX 32
+#define REPORT_MAX    32
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
@@ -117,10 +117,12 @@ static atoll_err note_even_split(composer *c, atoll_plan_report *report) {
     report->rejected[0].step_seconds = over > 0 ? NAN : plan->step_seconds;
     char seconds[32];
     if (over > 0)
-      snprintf(report->rejected[0].text, sizeof report->rejected->text, "the same stages with an even split: %.200s", where);
+      snprintf(report->rejected[0].text, sizeof report->rejected->text, "the same stages with an even split: %.200s",
+               where);
     else
       snprintf(report->rejected[0].text, sizeof report->rejected->text,
-               "the same stages with an even split of the blocks, step %s", plan_seconds_text(plan->step_seconds, seconds, sizeof seconds));
+               "the same stages with an even split of the blocks, step %s",
+               plan_seconds_text(plan->step_seconds, seconds, sizeof seconds));
   }
   atoll_plan_destroy(&plan);
   return err;
@@ -251,7 +253,8 @@ static void sift(const composer *c, int *heap, int n, int i) {
 }
 
 /* Best first: a shape whose quick bound is least gets its sharper one and goes back; when it is on top again it is
- * searched. Ends when nothing can win, after `most` searches, or at the work limit; *left is the least bound unfinished. */
+ * searched. Ends when nothing can win, after `most` searches, or at the work limit; *left is the least bound
+ * unfinished. */
 static atoll_err solve(composer *c, int most, int64_t limit, double *left) {
   int *heap = NULL, n = 0;
   ATOLL_TRY(plan_alloc((size_t)c->shapes, sizeof *heap, &heap));
@@ -298,16 +301,23 @@ static atoll_err run(composer *c, int world, double *left) {
 
 static atoll_err no_plan(const composer *c) {
   if (c->shapes == 0 && c->least_over == INT64_MAX)
-    return atoll_fail(ATOLL_INFEASIBLE, "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
+    return atoll_fail(ATOLL_INFEASIBLE,
+                      "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
                       c->problem->global_batch, c->world);
   return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: nearest is %s", c->tightest);
 }
 
 atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, atoll_plan **out,
                        atoll_plan_report **report) {
-  composer c = {.problem = problem, .params = params, .parallelizer = &atoll_parallelizer_grid,
-                .layers = atoll_model_layers(problem->model), .islands = problem->islands->count, .dropped = INFINITY,
-                .best_seconds = INFINITY, .least_over = INT64_MAX, .model_digest = atoll_model_digest(problem->model),
+  composer c = {.problem = problem,
+                .params = params,
+                .parallelizer = &atoll_parallelizer_grid,
+                .layers = atoll_model_layers(problem->model),
+                .islands = problem->islands->count,
+                .dropped = INFINITY,
+                .best_seconds = INFINITY,
+                .least_over = INT64_MAX,
+                .model_digest = atoll_model_digest(problem->model),
                 .islands_digest = atoll_islands_identity(problem->islands)};
   double left = INFINITY;
   atoll_plan_report *r = NULL;

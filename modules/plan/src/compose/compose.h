@@ -14,13 +14,13 @@
 /* ---- simulate ---------------------------------------------------------------------------------------------------- */
 
 typedef struct simulated {
-  double pipeline;  /* s until the last backward */
-  double busy;      /* s of compute, summed over replicas */
+  double pipeline; /* s until the last backward */
+  double busy;     /* s of compute, summed over replicas */
   int replicas;
 } simulated;
 
-/* One step of 1F1B on every replica of the plan, whose forward_seconds and backward_seconds are set. sends: 0 leaves them
- * out. finish[p][s] (flat, pipeline-major; may be NULL) receives the end of the last backward of each stage. */
+/* One step of 1F1B on every replica of the plan, whose forward_seconds and backward_seconds are set. sends: 0 leaves
+ * them out. finish[p][s] (flat, pipeline-major; may be NULL) receives the end of the last backward of each stage. */
 atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int sends,
                         double *finish, simulated *out);
 
@@ -28,7 +28,7 @@ atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *proble
 
 #define POINT_MAX 4
 
-typedef struct slice_time { /* a slice on one device, or why not */
+typedef struct slice_time {        /* a slice on one device, or why not */
   double forward, backward, extra; /* s; extra per step */
   int64_t over;                    /* bytes over the limit; <= 0 fits */
 } slice_time;
@@ -46,20 +46,20 @@ typedef struct column_type { /* islands of a replica column, stage by stage */
 } column_type;
 
 typedef struct shape {
-  double bound;      /* no plan of this shape is faster */
-  double best;       /* fastest found; INFINITY none yet */
+  double bound; /* no plan of this shape is faster */
+  double best;  /* fastest found; INFINITY none yet */
   int64_t b, G, leaves;
   int S, D;
-  int relaxed;       /* the bound is search.c's */
-  int solved;        /* 1 searched to the end, 2 stopped at the limit */
-  int principal;     /* all columns alike */
-  size_t columns;    /* into composer.column: D pairs (type, leaves) */
+  int relaxed;    /* the bound is search.c's */
+  int solved;     /* 1 searched to the end, 2 stopped at the limit */
+  int principal;  /* all columns alike */
+  size_t columns; /* into composer.column: D pairs (type, leaves) */
 } shape;
 
 typedef struct note { /* an alternative, for the report */
   int S, D;
   int64_t b;
-  double seconds;    /* NaN: does not fit */
+  double seconds; /* NaN: does not fit */
   char text[256];
 } note;
 
@@ -72,19 +72,19 @@ typedef struct composer {
   cost_model *cost;
   int layers, islands, world;
   atoll_digest model_digest, islands_digest;
-  int *devices;        /* [islands]: how many take part */
-  int **device;        /* [islands][devices]: topology index, by node */
-  int *rank_of;        /* [topology devices]: rank, or -1 */
+  int *devices; /* [islands]: how many take part */
+  int **device; /* [islands][devices]: topology index, by node */
+  int *rank_of; /* [topology devices]: rank, or -1 */
   int reps;
-  int *rep;            /* [layers + 1][layers + 1] */
+  int *rep; /* [layers + 1][layers + 1] */
   int *rep_first, *rep_last;
   int64_t *rep_gradient; /* [reps]: bytes */
-  int fullest_node;    /* most devices on one node */
+  int fullest_node;      /* most devices on one node */
   slice_table *table;
   int tables, table_room;
-  int *bucket;         /* [bucket_count]: hashed places of tables; -1 empty */
+  int *bucket; /* [bucket_count]: hashed places of tables; -1 empty */
   size_t bucket_count;
-  double *cheapest;    /* [islands][islands] at cheapest_bytes; NaN not asked yet */
+  double *cheapest; /* [islands][islands] at cheapest_bytes; NaN not asked yet */
   int64_t cheapest_bytes;
   column_type *type;
   int types, type_room;
@@ -92,8 +92,8 @@ typedef struct composer {
   size_t columns, column_room;
   shape *shape;
   int shapes, shape_room;
-  double dropped;      /* least bound among shapes that were not kept; INFINITY: all were kept */
-  int *fixed_cut;      /* [stages + 1] when plan.layers is given */
+  double dropped; /* least bound among shapes that were not kept; INFINITY: all were kept */
+  int *fixed_cut; /* [stages + 1] when plan.layers is given */
   int fixed_stages;
   /* incumbent */
   atoll_plan *best;
@@ -102,7 +102,7 @@ typedef struct composer {
   int64_t work, considered, infeasible;
   note *notes;
   int note_count, note_room;
-  int64_t least_over;  /* over the limit, of the plan nearest to fitting */
+  int64_t least_over; /* over the limit, of the plan nearest to fitting */
   char tightest[512];
 } composer;
 
@@ -110,7 +110,8 @@ typedef struct composer {
 
 /* Checks plan.* against the cluster and the model: USAGE names the option. */
 atoll_err space_check(composer *c);
-/* Appends shapes: those whose columns are alike (principal 1), or the others (0). Shapes bounded by best are left out. */
+/* Appends shapes: those whose columns are alike (principal 1), or the others (0). Shapes bounded by best are left out.
+ */
 atoll_err space_enumerate(composer *c, int principal);
 int64_t space_leaves(const composer *c, int64_t G, int D);
 
@@ -126,7 +127,8 @@ atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work);
 atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out);
 /* Fills the predicted times; final adds what a search does not need: sends and the share of communication. */
 atoll_err build_times(composer *c, atoll_plan *plan, int final);
-/* Fills the predicted bytes; *over is the most that any replica has over its limit (<= 0: fits), then named in where. */
+/* Fills the predicted bytes; *over is the most that any replica has over its limit (<= 0: fits), then named in where.
+ */
 atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where, size_t n);
 /* "2 stages x 3, micro-batch 4, layers 0-5 | 6-13 on a | b" */
 void build_describe(const composer *c, const shape *s, const int *cut, const int *policy, char *buf, size_t n);

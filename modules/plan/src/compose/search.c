@@ -1,24 +1,22 @@
 /* The best layer split and policies of one shape: branch and bound over stages from the first to the last.
  *
- * Bound. Two things limit a stage i of a column with n micro-batches. It needs n t_i for its own work. And it holds at most
- * W_i = min(S - i, n) of them: micro-batch m + W_i goes forward only after m came back, so of the round trips
- *     r_i = t_i + sum over j > i of (s_{j-1} + t_j)          (s_j: both sends over the boundary after j)
- * at least c_i = floor((n - 1) / W_i) + 1 follow one another. Before either, the first micro-batch passed the earlier
- * stages forward, and after it the last one passes them backward. Also, until the first micro-batch is back at stage i,
- * one trip after it came, i can have done W_i forwards and nothing else: n b_i + (n - W_i) f_i of its work come later.
- * With the stages before i decided and P the time of one micro-batch down and up through them, a step therefore takes at
- * least P + Q[i][l], where l is the next layer and
- *     R[i][l] = min over l' of  t_i + s_i + R[i + 1][l']
- *     Q[i][l] = min over l' of  max( n t_i,  n t_i - (W_i - 1) f_i + s_i + R[i + 1][l'],
- *                                    c_i (t_i + s_i + R[i + 1][l']),  t_i + s_i + Q[i + 1][l'] ).
- * Each term is a bound for every split of the rest, and each grows with what follows, so taking the least of each is one
- * too. t_i is the least over the policies that fit every replica of the stage; s_i is the cheapest link between the
+ * Bound. Two things limit a stage i of a column with n micro-batches. It needs n t_i for its own work. And it holds at
+ * most W_i = min(S - i, n) of them: micro-batch m + W_i goes forward only after m came back, so of the round trips r_i
+ * = t_i + sum over j > i of (s_{j-1} + t_j)          (s_j: both sends over the boundary after j) at least c_i =
+ * floor((n - 1) / W_i) + 1 follow one another. Before either, the first micro-batch passed the earlier stages forward,
+ * and after it the last one passes them backward. Also, until the first micro-batch is back at stage i, one trip after
+ * it came, i can have done W_i forwards and nothing else: n b_i + (n - W_i) f_i of its work come later. With the stages
+ * before i decided and P the time of one micro-batch down and up through them, a step therefore takes at least P +
+ * Q[i][l], where l is the next layer and R[i][l] = min over l' of  t_i + s_i + R[i + 1][l'] Q[i][l] = min over l' of
+ * max( n t_i,  n t_i - (W_i - 1) f_i + s_i + R[i + 1][l'], c_i (t_i + s_i + R[i + 1][l']),  t_i + s_i + Q[i + 1][l'] ).
+ * Each term is a bound for every split of the rest, and each grows with what follows, so taking the least of each is
+ * one too. t_i is the least over the policies that fit every replica of the stage; s_i is the cheapest link between the
  * islands.
  *
- * A stage ends with the sum of its gradients, g_i, at least by the best link there is. The first stage ends last, so g_0
- * comes on top of Q[0]; for the others, with F forward only,
- *     E[i][l] = min over l' of  max( n t_i + g_i,  f_i + s_i / 2 + E[i + 1][l'] ),   T >= F + E[i][l].
- * No update starts before all sums are done: the largest one, U[i][l] at least, comes on top of everything.
+ * A stage ends with the sum of its gradients, g_i, at least by the best link there is. The first stage ends last, so
+ * g_0 comes on top of Q[0]; for the others, with F forward only, E[i][l] = min over l' of  max( n t_i + g_i,  f_i + s_i
+ * / 2 + E[i + 1][l'] ),   T >= F + E[i][l]. No update starts before all sums are done: the largest one, U[i][l] at
+ * least, comes on top of everything.
  *
  * A leaf of the search is a complete plan: it is built, simulated and its bytes counted exactly, for both ways to place
  * columns on nodes. The bound never exceeds a leaf's time, so what is cut off cannot be better. */
@@ -67,7 +65,8 @@ static atoll_err grow_tables(composer *c) {
 }
 
 /* The parallelizer's answers for every distinct slice in one context. */
-static atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials, const slice_time **out) {
+static atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials,
+                              const slice_time **out) {
   ATOLL_TRY(grow_tables(c));
   size_t at = table_slot(c, b, island, policy, slots, partials);
   if (c->bucket[at] >= 0) {
@@ -76,8 +75,8 @@ static atoll_err search_table(composer *c, int64_t b, int island, int policy, in
   }
   slice_table t = {.b = b, .island = island, .policy = policy, .slots = slots, .partials = partials};
   ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *t.slice, &t.slice));
-  atoll_slice_context context = {.in_flight = slots, .partials = partials, .micro_batch = b,
-                                 .micro_batches = c->problem->global_batch / b};
+  atoll_slice_context context = {
+      .in_flight = slots, .partials = partials, .micro_batch = b, .micro_batches = c->problem->global_batch / b};
   for (int r = 0; r < c->reps; r++) {
     atoll_slice_plan point[POINT_MAX];
     int n;
@@ -90,7 +89,8 @@ static atoll_err search_table(composer *c, int64_t b, int island, int policy, in
       free(t.slice);
       return err;
     }
-    t.slice[r] = n > 0 ? (slice_time){point[0].forward, point[0].backward, point[0].d, point[0].bytes_peak - point[0].bytes_limit}
+    t.slice[r] = n > 0 ? (slice_time){point[0].forward, point[0].backward, point[0].d,
+                                      point[0].bytes_peak - point[0].bytes_limit}
                        : (slice_time){INFINITY, INFINITY, 0, missing > 0 ? missing : 1};
   }
   c->work += c->reps;
@@ -105,9 +105,9 @@ static atoll_err search_table(composer *c, int64_t b, int island, int policy, in
 typedef struct kind { /* columns of one type; the one with most micro-batches is the slowest */
   int type;
   double n;
-  double *send;           /* [S]: least seconds there and back over the boundary after stage i */
-  double *q, *r, *e;      /* [S + 1][layers + 1] */
-  double *trips, *held;   /* [S]: c_i, W_i */
+  double *send;            /* [S]: least seconds there and back over the boundary after stage i */
+  double *q, *r, *e;       /* [S + 1][layers + 1] */
+  double *trips, *held;    /* [S]: c_i, W_i */
   const slice_time **time; /* [S][ATOLL_POLICIES]: at the fewest slots, for times only */
 } kind;
 
@@ -120,22 +120,22 @@ typedef struct search {
   shape *s;
   int L, S, kinds;
   kind *kind;
-  int *fits;   /* [S] */
-  fit **fit;   /* [S][fits] */
-  double **t;  /* [kinds * S]: [reps] least t over policies that fit everywhere, INFINITY where none does */
-  double **f;  /* [kinds * S]: [reps] least forward of the same */
-  double **h;  /* [kinds * S]: [reps] least n t - (W - 1) f of the same */
-  double **g;  /* [S]: [reps] seconds to sum the gradients, at least */
-  double **u;  /* [S]: [reps] largest update of any replica, at least */
-  double *update; /* [S + 1][layers + 1]: U */
+  int *fits;               /* [S] */
+  fit **fit;               /* [S][fits] */
+  double **t;              /* [kinds * S]: [reps] least t over policies that fit everywhere, INFINITY where none does */
+  double **f;              /* [kinds * S]: [reps] least forward of the same */
+  double **h;              /* [kinds * S]: [reps] least n t - (W - 1) f of the same */
+  double **g;              /* [S]: [reps] seconds to sum the gradients, at least */
+  double **u;              /* [S]: [reps] largest update of any replica, at least */
+  double *update;          /* [S + 1][layers + 1]: U */
   unsigned char **allowed; /* [S][reps]: bit per policy */
   int *cut, *policy;
-  double *prefix;  /* [S + 1][kinds] */
-  double *forward; /* [S + 1][kinds] */
-  double *slack;   /* [S + 1][kinds]: most (n - 1) t_j - (W_j - 1) f_j of the decided stages */
+  double *prefix;   /* [S + 1][kinds] */
+  double *forward;  /* [S + 1][kinds] */
+  double *slack;    /* [S + 1][kinds]: most (n - 1) t_j - (W_j - 1) f_j of the decided stages */
   double *extra;    /* [S + 1]: largest update so far */
   double first_sum; /* g_0, once decided */
-  int64_t limit;  /* of c->work */
+  int64_t limit;    /* of c->work */
   int stopped;
 } search;
 
@@ -296,7 +296,8 @@ static void tabulate_sums(search *x, int i) {
     for (int d = 0; d < s->D; d++)
       own = fmax(own, c->column[s->columns + 2 * (size_t)d + 1] *
                           cost_leaf(c->cost, c->type[type_at(x, d)].island[i], c->rep_gradient[r]));
-    x->g[i][r] = own + cost_reduce_least(c->cost, s->D, s->D <= c->fullest_node, c->rep_gradient[r], parts, most_parts, bandwidth);
+    x->g[i][r] = own + cost_reduce_least(c->cost, s->D, s->D <= c->fullest_node, c->rep_gradient[r], parts, most_parts,
+                                         bandwidth);
   }
 }
 

@@ -1,10 +1,11 @@
 /* An event simulation of one-forward-one-backward with uneven stages.
  *
- * Every replica runs its micro-batches in a fixed order (in_flight forwards, then a backward and a forward in turn), each
- * as soon as its input has come. A message leaves when its tensor is ready and the sender's way in that direction is
- * free; sending does not hold up computing. So times follow from a recursion over (stage, micro-batch) without a queue of
- * events: sweep down and up the pipeline, each replica going on as far as its inputs allow, until all are done. A closed
- * form does not exist once stages differ: the in-flight limit, not the slowest stage, may then set the pace. */
+ * Every replica runs its micro-batches in a fixed order (in_flight forwards, then a backward and a forward in turn),
+ * each as soon as its input has come. A message leaves when its tensor is ready and the sender's way in that direction
+ * is free; sending does not hold up computing. So times follow from a recursion over (stage, micro-batch) without a
+ * queue of events: sweep down and up the pipeline, each replica going on as far as its inputs allow, until all are
+ * done. A closed form does not exist once stages differ: the in-flight limit, not the slowest stage, may then set the
+ * pace. */
 #include "compose/compose.h"
 
 #include <math.h>
@@ -16,15 +17,15 @@ typedef struct runner { /* one replica */
   int node;
   int64_t forwards, backwards; /* done */
   int64_t warmup;
-  double clock, way[2];        /* free from; the way forward and back */
+  double clock, way[2]; /* free from; the way forward and back */
 } runner;
 
 typedef struct lane { /* one stage of the pipeline at hand */
   runner *runner;
   int replicas;
   int owner_hint;
-  int64_t boundary;      /* bytes a micro-batch sends on to the next stage */
-  double *arrive[2];     /* [G]: when input of forward and backward is here; NaN not yet */
+  int64_t boundary;  /* bytes a micro-batch sends on to the next stage */
+  double *arrive[2]; /* [G]: when input of forward and backward is here; NaN not yet */
 } lane;
 
 static runner *owner(lane *l, int64_t g) {
@@ -32,7 +33,8 @@ static runner *owner(lane *l, int64_t g) {
   if (g >= r->r->first_micro_batch && g < r->r->first_micro_batch + r->r->micro_batches)
     return r;
   for (int k = 0; k < l->replicas; k++)
-    if (g >= l->runner[k].r->first_micro_batch && g < l->runner[k].r->first_micro_batch + l->runner[k].r->micro_batches) {
+    if (g >= l->runner[k].r->first_micro_batch &&
+        g < l->runner[k].r->first_micro_batch + l->runner[k].r->micro_batches) {
       l->owner_hint = k;
       return &l->runner[k];
     }
@@ -100,8 +102,9 @@ static atoll_err run_pipeline(const cost_model *cost, const atoll_plan_problem *
         l->arrive[d][g] = s == 0 && d == 0 ? 0 : NAN;
     }
     if (s + 1 < stages)
-      ATOLL_TRY_GOTO(err, done, cost_boundary_bytes(problem->model, stage->chunk[0].last - 1, stage->replica[0].micro_batch,
-                                                    plan->seq, &l->boundary));
+      ATOLL_TRY_GOTO(err, done,
+                     cost_boundary_bytes(problem->model, stage->chunk[0].last - 1, stage->replica[0].micro_batch,
+                                         plan->seq, &l->boundary));
     for (int k = 0; k < stage->replicas; k++, next++) {
       const atoll_plan_replica *r = &stage->replica[k];
       next->r = r;

@@ -1,30 +1,30 @@
 /* Which plans there are.
  *
- * A shape fixes everything but where the layers are cut and how they are treated: samples per micro-batch b (a divisor of
- * the batch), depth S, and D replica columns. A column is one device per stage, that is a sequence of S islands, and a run
- * of whole leaves of the summation tree; all columns share the cuts. So a stage's replicas may stand on different islands
- * and take unequal numbers of micro-batches, and a pipeline may run through islands in any order.
+ * A shape fixes everything but where the layers are cut and how they are treated: samples per micro-batch b (a divisor
+ * of the batch), depth S, and D replica columns. A column is one device per stage, that is a sequence of S islands, and
+ * a run of whole leaves of the summation tree; all columns share the cuts. So a stage's replicas may stand on different
+ * islands and take unequal numbers of micro-batches, and a pipeline may run through islands in any order.
  *
- * All sequences of islands are tried while there are at most SEQUENCES_MAX of them, then those in which an island's stages
- * are neighbours. All multisets of sequences are tried while there are at most MIXTURES_MAX, then columns that stay on one
- * island each. All ways of sharing the leaves are tried while there are at most SHARES_MAX, then the one that balances.
- * Within these bounds the search is exact; DESIGN's larger clusters need the bounds.
+ * All sequences of islands are tried while there are at most SEQUENCES_MAX of them, then those in which an island's
+ * stages are neighbours. All multisets of sequences are tried while there are at most MIXTURES_MAX, then columns that
+ * stay on one island each. All ways of sharing the leaves are tried while there are at most SHARES_MAX, then the one
+ * that balances. Within these bounds the search is exact; DESIGN's larger clusters need the bounds.
  *
- * Bound of a shape. Let w be the seconds of all layers for one micro-batch on island 0 and v_i at least the speed of stage
- * i's device relative to it, on the layer that flatters it most. In 1F1B stage i cannot begin before one forward of every
- * earlier stage, nor can the step end before one backward of each after its last, so with stage times t_j
- *     T >= t_0 + .. + t_{i-1} + n t_i   for every i.
- * The most work w that stages can do within T is (T / n) sum_i v_(i) (1 - 1/n)^i with v sorted descending: each t_i at its
- * limit shrinks the later limits by the factor (1 - 1/n), and exchanging two neighbours so that the faster comes first
- * never lessens the sum. Hence T >= n w / sum_i v_(i) (1 - 1/n)^i.
+ * Bound of a shape. Let w be the seconds of all layers for one micro-batch on island 0 and v_i at least the speed of
+ * stage i's device relative to it, on the layer that flatters it most. In 1F1B stage i cannot begin before one forward
+ * of every earlier stage, nor can the step end before one backward of each after its last, so with stage times t_j T >=
+ * t_0 + .. + t_{i-1} + n t_i   for every i. The most work w that stages can do within T is (T / n) sum_i v_(i) (1 -
+ * 1/n)^i with v sorted descending: each t_i at its limit shrinks the later limits by the factor (1 - 1/n), and
+ * exchanging two neighbours so that the faster comes first never lessens the sum. Hence T >= n w / sum_i v_(i) (1 -
+ * 1/n)^i.
  *
- * Nor can a stage end before the sum of its gradients: T >= n t_i + g_i with g_i at least its share of the time g to sum
- * all gradients over D replicas on the best link. Weighted with v_i and added up, T >= (n w + min(v) g) / sum(v).
+ * Nor can a stage end before the sum of its gradients: T >= n t_i + g_i with g_i at least its share of the time g to
+ * sum all gradients over D replicas on the best link. Weighted with v_i and added up, T >= (n w + min(v) g) / sum(v).
  *
- * Layers do not divide. Of the most frequent kind of layer, with m of them and u_i seconds each on stage i's device, a stage
- * of t seconds holds at most floor(t / u_i): the slowest stage takes at least the least t for which these add up to m. And a
- * step takes one whole trip through all stages besides (n - 1) t_i - (W_i - 1) f_i of any stage (see search.c), with f_i at
- * most the share phi of t_i. */
+ * Layers do not divide. Of the most frequent kind of layer, with m of them and u_i seconds each on stage i's device, a
+ * stage of t seconds holds at most floor(t / u_i): the slowest stage takes at least the least t for which these add up
+ * to m. And a step takes one whole trip through all stages besides (n - 1) t_i - (W_i - 1) f_i of any stage (see
+ * search.c), with f_i at most the share phi of t_i. */
 #include "compose/compose.h"
 
 #include <inttypes.h>
@@ -33,9 +33,9 @@
 #include <string.h>
 
 #define SEQUENCES_MAX 256
-#define MIXTURES_MAX 400
-#define SHARES_MAX 64
-#define SHAPES_MAX 400000
+#define MIXTURES_MAX  400
+#define SHARES_MAX    64
+#define SHAPES_MAX    400000
 
 /* ---- what the user fixed ----------------------------------------------------------------------------------------- */
 
@@ -53,9 +53,11 @@ static atoll_err check_layers(composer *c) {
     sum += p->layers.v[i];
   }
   if (sum != blocks)
-    return atoll_fail(ATOLL_USAGE, "plan.layers: the entries add up to %" PRId64 " blocks, the model has %d", sum, blocks);
+    return atoll_fail(ATOLL_USAGE, "plan.layers: the entries add up to %" PRId64 " blocks, the model has %d", sum,
+                      blocks);
   if (p->stages > 0 && p->stages != p->layers.n)
-    return atoll_fail(ATOLL_USAGE, "plan.layers has %" PRId64 " entries, plan.stages is %" PRId64, p->layers.n, p->stages);
+    return atoll_fail(ATOLL_USAGE, "plan.layers has %" PRId64 " entries, plan.stages is %" PRId64, p->layers.n,
+                      p->stages);
   c->fixed_stages = (int)p->layers.n;
   ATOLL_TRY(plan_alloc((size_t)c->fixed_stages + 1, sizeof *c->fixed_cut, &c->fixed_cut));
   int at = 1;
@@ -75,7 +77,8 @@ atoll_err space_check(composer *c) {
   if (devices == 0)
     return atoll_fail(ATOLL_UNAVAILABLE, "plan: no device takes part; the topology has %d", c->problem->topo->devices);
   if (c->problem->seq < 1 || c->problem->global_batch < 1)
-    return atoll_fail(ATOLL_USAGE, "plan: train.seq is %" PRId64 " and train.global_batch %" PRId64 ", expected 1 or more",
+    return atoll_fail(ATOLL_USAGE,
+                      "plan: train.seq is %" PRId64 " and train.global_batch %" PRId64 ", expected 1 or more",
                       c->problem->seq, c->problem->global_batch);
   if (c->problem->seq > atoll_model_config(c->problem->model)->context)
     return atoll_fail(ATOLL_USAGE, "train.seq %" PRId64 " is beyond model.context %" PRId64, c->problem->seq,
@@ -86,19 +89,22 @@ atoll_err space_check(composer *c) {
   ATOLL_TRY(check_layers(c));
   int64_t stages = c->fixed_stages ? c->fixed_stages : p->stages;
   if (stages > c->layers)
-    return atoll_fail(ATOLL_USAGE, "plan.stages is %" PRId64 ", the model has %d layers (embedding, %d blocks, head)", stages,
-                      c->layers, c->layers - 2);
+    return atoll_fail(ATOLL_USAGE, "plan.stages is %" PRId64 ", the model has %d layers (embedding, %d blocks, head)",
+                      stages, c->layers, c->layers - 2);
   if ((stages > 0 ? stages : 1) > devices / (p->data_parallel > 0 ? p->data_parallel : 1))
-    return atoll_fail(ATOLL_USAGE, "plan.stages %" PRId64 " x plan.data_parallel %" PRId64 " needs %" PRId64
-                      " devices, there are %d", stages > 0 ? stages : 1, p->data_parallel > 0 ? p->data_parallel : 1,
-                      (stages > 0 ? stages : 1) * (p->data_parallel > 0 ? p->data_parallel : 1), devices);
+    return atoll_fail(
+        ATOLL_USAGE, "plan.stages %" PRId64 " x plan.data_parallel %" PRId64 " needs %" PRId64 " devices, there are %d",
+        stages > 0 ? stages : 1, p->data_parallel > 0 ? p->data_parallel : 1,
+        (stages > 0 ? stages : 1) * (p->data_parallel > 0 ? p->data_parallel : 1), devices);
   int64_t most = c->problem->global_batch / (p->micro_batch > 0 ? p->micro_batch : 1);
   if (p->data_parallel > most)
     return atoll_fail(ATOLL_USAGE, "plan.data_parallel is %" PRId64 ", there are at most %" PRId64 " micro-batches",
                       p->data_parallel, most);
   if (p->sum_leaves > 0 && p->data_parallel > p->sum_leaves)
-    return atoll_fail(ATOLL_USAGE, "plan.data_parallel is %" PRId64 ", plan.sum_leaves %" PRId64
-                      ": a replica needs a leaf of its own", p->data_parallel, p->sum_leaves);
+    return atoll_fail(ATOLL_USAGE,
+                      "plan.data_parallel is %" PRId64 ", plan.sum_leaves %" PRId64
+                      ": a replica needs a leaf of its own",
+                      p->data_parallel, p->sum_leaves);
   return ATOLL_OK;
 }
 
@@ -114,13 +120,13 @@ int64_t space_leaves(const composer *c, int64_t G, int D) {
 
 typedef struct speeds {
   int64_t b;
-  double work;     /* s of all layers on island 0 */
-  double *speed;   /* [islands]: upper bound relative to island 0 */
-  double reduce;   /* s to sum all gradients over the width at hand, at least */
-  double forward_share; /* phi: most forward / (forward + backward) of any layer anywhere */
+  double work;           /* s of all layers on island 0 */
+  double *speed;         /* [islands]: upper bound relative to island 0 */
+  double reduce;         /* s to sum all gradients over the width at hand, at least */
+  double forward_share;  /* phi: most forward / (forward + backward) of any layer anywhere */
   int classes, frequent; /* classes of layers, and the most frequent one */
-  int *times;      /* [classes]: how many layers */
-  double *seconds; /* [islands][classes]: least of a layer */
+  int *times;            /* [classes]: how many layers */
+  double *seconds;       /* [islands][classes]: least of a layer */
 } speeds;
 
 static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
@@ -295,7 +301,8 @@ static atoll_err types_of_depth(composer *c, int S, int *first, int *last) {
   unsigned char *used = NULL;
   ATOLL_TRY(plan_alloc((size_t)S, sizeof *island, &island));
   ATOLL_TRY(plan_alloc((size_t)c->islands, 1, &used));
-  atoll_err err = pow(c->islands, S) <= SEQUENCES_MAX ? add_sequences(c, island, 0, S) : add_runs(c, island, 0, S, used);
+  atoll_err err =
+      pow(c->islands, S) <= SEQUENCES_MAX ? add_sequences(c, island, 0, S) : add_runs(c, island, 0, S, used);
   free(island);
   free(used);
   *last = c->types;
@@ -349,8 +356,15 @@ static atoll_err push(walk *w) {
     c->column = grown;
     c->column_room = room;
   }
-  c->shape[c->shapes++] = (shape){.bound = bound, .best = INFINITY, .b = w->b, .G = w->G, .leaves = w->leaves, .S = w->S,
-                                  .D = w->D, .principal = w->principal, .columns = c->columns};
+  c->shape[c->shapes++] = (shape){.bound = bound,
+                                  .best = INFINITY,
+                                  .b = w->b,
+                                  .G = w->G,
+                                  .leaves = w->leaves,
+                                  .S = w->S,
+                                  .D = w->D,
+                                  .principal = w->principal,
+                                  .columns = c->columns};
   for (int k = 0; k < w->D; k++) {
     c->column[c->columns++] = w->type[k];
     c->column[c->columns++] = (int)w->share[k];

@@ -1,8 +1,9 @@
 /* Costs: measured where a profile knows the layer, else modelled from FLOPs, bytes and rates.
  *
- * The analytic model is a roofline per layer: products run at a share of the device's GEMM rate, and what is not a product
- * moves activations through memory. Its constants stand below with their sources. They decide only until the first
- * calibration: atoll-train measures its layers before it plans, and a profile from a run replaces every one of them. */
+ * The analytic model is a roofline per layer: products run at a share of the device's GEMM rate, and what is not a
+ * product moves activations through memory. Its constants stand below with their sources. They decide only until the
+ * first calibration: atoll-train measures its layers before it plans, and a profile from a run replaces every one of
+ * them. */
 #include "cost/cost.h"
 
 #include <inttypes.h>
@@ -22,7 +23,7 @@
 #define LAYER_SECONDS 40e-6
 /* Times a block's saved activations pass through memory beside its products: forward writes each and reads it once,
  * backward reads each and writes a gradient of its size. Counted from the layer's own list of saved tensors. */
-#define FORWARD_PASSES 2.0
+#define FORWARD_PASSES  2.0
 #define BACKWARD_PASSES 3.0
 /* AdamW reads parameter, gradient and two moments and writes parameter and moments; the norm reads the gradient once
  * more: 8 values of 4 bytes per parameter. */
@@ -30,13 +31,13 @@
 /* Rates when neither probe nor cluster file gives any. A core with 8-wide FMA at 2 GHz; a memory channel's worth per
  * device; a GPU of 2018 (V100: 14 TFLOP/s, 900 GB/s peak). */
 #define DEFAULT_GFLOPS_PER_CORE 32.0
-#define DEFAULT_GFLOPS_GPU 10000.0
-#define DEFAULT_BANDWIDTH_CPU 10.0
-#define DEFAULT_BANDWIDTH_GPU 600.0
+#define DEFAULT_GFLOPS_GPU      10000.0
+#define DEFAULT_BANDWIDTH_CPU   10.0
+#define DEFAULT_BANDWIDTH_GPU   600.0
 /* Links nobody measured or declared: shared memory between processes, 10 Gbit/s Ethernet. */
-#define DEFAULT_LATENCY_IN 2e-6
-#define DEFAULT_BANDWIDTH_IN 5.0
-#define DEFAULT_LATENCY_OUT 30e-6
+#define DEFAULT_LATENCY_IN    2e-6
+#define DEFAULT_BANDWIDTH_IN  5.0
+#define DEFAULT_LATENCY_OUT   30e-6
 #define DEFAULT_BANDWIDTH_OUT 1.1
 /* The executor's pieces of a tree sum: 2^20 values of 4 bytes. */
 #define REDUCE_PIECE_BYTES (4.0 * 1048576.0)
@@ -63,18 +64,18 @@ typedef struct stage_entry {
 struct cost_model {
   const atoll_plan_problem *problem;
   int layers, islands;
-  int *cls;       /* [layers] */
-  int *first_of;  /* [cls]: a layer of the class */
+  int *cls;      /* [layers] */
+  int *first_of; /* [cls]: a layer of the class */
   int classes;
-  int *range;     /* [layers + 1][layers + 1]: representative */
+  int *range;      /* [layers + 1][layers + 1]: representative */
   int64_t *values; /* [layers]: parameter values the layer's gradient has; tied ones at each use */
-  rates *rate;    /* [islands] */
+  rates *rate;     /* [islands] */
   entry *memo;
   int memos, room;
   stage_entry *stage;
   int stages, stage_room;
   int nodes;
-  double *latency, *bytes_per_second; /* [nodes, nodes] */
+  double *latency, *bytes_per_second;    /* [nodes, nodes] */
   double least_latency[2], most_rate[2]; /* of links inside nodes and between them */
   atoll_digest model;
 };
@@ -202,7 +203,8 @@ static atoll_err eval(const atoll_sym *e, atoll_syms *pool, int64_t b, int64_t s
   static const char *const names[] = {"B", "S"};
   const int64_t values[] = {b, seq};
   if (!e)
-    return atoll_syms_error(pool) != ATOLL_OK ? ATOLL_INTERNAL : atoll_fail(ATOLL_INTERNAL, "plan: a layer without expression");
+    return atoll_syms_error(pool) != ATOLL_OK ? ATOLL_INTERNAL
+                                              : atoll_fail(ATOLL_INTERNAL, "plan: a layer without expression");
   return atoll_sym_eval_int(e, names, values, 2, out);
 }
 
@@ -222,7 +224,8 @@ static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy pol
   double rows = (double)(b * seq), rate = GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);
   double tensors = (double)eager + 4.0 * (double)boundary, again = (double)(eager > saved ? eager - saved : 0);
   out->forward = LAYER_SECONDS + (double)forward / rate + FORWARD_PASSES * tensors / r->bandwidth;
-  out->backward = LAYER_SECONDS + (double)backward / rate + (BACKWARD_PASSES * tensors + FORWARD_PASSES * again) / r->bandwidth;
+  out->backward =
+      LAYER_SECONDS + (double)backward / rate + (BACKWARD_PASSES * tensors + FORWARD_PASSES * again) / r->bandwidth;
   out->source = ATOLL_COST_ANALYTIC;
 done:
   atoll_syms_destroy(&pool);
@@ -269,7 +272,8 @@ static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy p
   return ATOLL_OK;
 }
 
-atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_policy policy, int64_t b, cost_slice *out) {
+atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_policy policy, int64_t b,
+                        cost_slice *out) {
   cost_slice sum = {0, 0, 0, ATOLL_COST_MEASURED}, one = {0}, of_class[64];
   char known[64] = {0};
   for (int l = first; l < last; l++) {
@@ -301,22 +305,28 @@ int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   return sum;
 }
 
-static atoll_err ask_stage(const cost_model *c, int first, int last, atoll_policy policy, int64_t b, int slots, int partials,
-                           int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+static atoll_err ask_stage(const cost_model *c, int first, int last, atoll_policy policy, int64_t b, int slots,
+                           int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   atoll_policy *each = NULL;
   ATOLL_TRY(plan_alloc((size_t)(last - first), sizeof *each, &each));
   for (int i = 0; i < last - first; i++)
     each[i] = policy;
-  atoll_stage_params p = {.first = first, .last = last, .policy = each, .B = b, .S = c->problem->seq, .slots = slots,
-                          .partials = partials, .train = 1};
+  atoll_stage_params p = {.first = first,
+                          .last = last,
+                          .policy = each,
+                          .B = b,
+                          .S = c->problem->seq,
+                          .slots = slots,
+                          .partials = partials,
+                          .train = 1};
   memset(bytes, 0, ATOLL_MEM_CATEGORIES * sizeof *bytes);
   atoll_err err = atoll_stage_bytes(c->problem->model, &p, bytes);
   free(each);
   return err;
 }
 
-/* Asking layer thousands of times is what a search would spend its time on, so three answers stand for all, and a fourth
- * tells whether they may; where they may not, layer is asked each time. */
+/* Asking layer thousands of times is what a search would spend its time on, so three answers stand for all, and a
+ * fourth tells whether they may; where they may not, layer is asked each time. */
 static atoll_err find_stage(cost_model *c, int first, int last, atoll_policy policy, int64_t b, stage_entry **out) {
   for (int i = c->stages - 1; i >= 0; i--) {
     stage_entry *e = &c->stage[i];
@@ -467,14 +477,16 @@ static void slowest(const cost_model *c, const int *node, int n, double *latency
 
 /* Reduce-scatter and all-gather over a fixed tree (atoll_comm_tree_sum): each element of each part travels once to the
  * rank that sums its slice, and each sum once to the others; the summing rank adds all parts of its slice. */
-static double reduce_seconds(int n, int64_t bytes, int parts, int most_parts, double bandwidth, double latency, double rate) {
+static double reduce_seconds(int n, int64_t bytes, int parts, int most_parts, double bandwidth, double latency,
+                             double rate) {
   double share = (double)(n - 1) / n, pieces = ceil((double)bytes / REDUCE_PIECE_BYTES);
   double travel = (most_parts + 1) * share * (double)bytes / rate;
   double adds = 12.0 * (double)(parts - 1) * (double)bytes / n / (1e9 * bandwidth); /* two reads, one write */
   return travel + adds + 2 * latency * (pieces + ceil(log2(n)));
 }
 
-double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth) {
+double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, int parts, int most_parts,
+                   double bandwidth) {
   double latency, rate;
   if (n <= 1 || bytes == 0)
     return 0;
@@ -482,7 +494,8 @@ double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, i
   return reduce_seconds(n, bytes, parts, most_parts, bandwidth, latency, rate);
 }
 
-double cost_reduce_least(const cost_model *c, int n, int one_node, int64_t bytes, int parts, int most_parts, double bandwidth) {
+double cost_reduce_least(const cost_model *c, int n, int one_node, int64_t bytes, int parts, int most_parts,
+                         double bandwidth) {
   if (n <= 1 || bytes == 0)
     return 0;
   double latency = fmin(c->least_latency[1], one_node ? c->least_latency[0] : INFINITY);

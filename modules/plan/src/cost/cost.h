@@ -1,5 +1,5 @@
-/* Seconds and bytes of parts of a model on parts of a cluster. The terms add up: a stage is the sum of its layers, a step
- * is put together by compose/simulate. A source (profile or rates) is remembered for every figure. */
+/* Seconds and bytes of parts of a model on parts of a cluster. The terms add up: a stage is the sum of its layers, a
+ * step is put together by compose/simulate. A source (profile or rates) is remembered for every figure. */
 #ifndef ATOLL_PLAN_COST_H
 #define ATOLL_PLAN_COST_H
 
@@ -21,20 +21,23 @@ typedef struct cost_slice {
   double update;            /* s per step: gradient norm, clip, optimizer */
   atoll_cost_source source; /* the least certain of its layers */
 } cost_slice;
-atoll_err cost_of_slice(cost_model *cost, int island, int first, int last, atoll_policy policy, int64_t b, cost_slice *out);
+atoll_err cost_of_slice(cost_model *cost, int island, int first, int last, atoll_policy policy, int64_t b,
+                        cost_slice *out);
 
 /* Exact bytes of a stage of one policy by category: atoll_stage_bytes and what the problem adds to every rank. */
-atoll_err cost_stage_bytes(cost_model *cost, int first, int last, atoll_policy policy, int64_t b, int slots, int partials,
-                           int64_t bytes[ATOLL_MEM_CATEGORIES]);
+atoll_err cost_stage_bytes(cost_model *cost, int first, int last, atoll_policy policy, int64_t b, int slots,
+                           int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]);
 int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]);
 
 /* Seconds for `bytes` from a device of node a to one of node b. */
 double cost_send(const cost_model *cost, int a, int b, int64_t bytes);
 /* Seconds to sum `bytes` of gradients over n replicas on these nodes, that hold `parts` tree nodes in all and at most
  * `most_parts` each; `bandwidth` [GB/s] is the slowest member's memory. */
-double cost_reduce(const cost_model *cost, const int *node, int n, int64_t bytes, int parts, int most_parts, double bandwidth);
+double cost_reduce(const cost_model *cost, const int *node, int n, int64_t bytes, int parts, int most_parts,
+                   double bandwidth);
 /* A bound for any n devices; one_node: whether some node has that many. */
-double cost_reduce_least(const cost_model *cost, int n, int one_node, int64_t bytes, int parts, int most_parts, double bandwidth);
+double cost_reduce_least(const cost_model *cost, int n, int one_node, int64_t bytes, int parts, int most_parts,
+                         double bandwidth);
 /* Best rate of any link, B/s. */
 double cost_most_rate(const cost_model *cost, int one_node);
 /* Seconds to swap the two gradients of a tied tensor of `bytes` between nodes. */

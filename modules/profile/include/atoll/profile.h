@@ -1,5 +1,5 @@
-/** Costs of layers per device class: measured by a run, loaded from a file, or modelled from rates; and which of these it was. A missing
- *  entry is interpolated or modelled and marked so, never a crash. Times in seconds. */
+/** Costs of layers per device class: measured by a run, loaded from a file, or modelled from rates; and which of these
+ * it was. A missing entry is interpolated or modelled and marked so, never a crash. Times in seconds. */
 #ifndef ATOLL_PROFILE_H
 #define ATOLL_PROFILE_H
 
@@ -22,11 +22,14 @@ typedef struct atoll_profile atoll_profile;
 
 ATOLL_API atoll_err atoll_profile_create(atoll_profile **out);
 ATOLL_API void atoll_profile_destroy(atoll_profile **profile);
-/** device_class: text key of a device class (model and island name); model: digest of the model's layer shapes; kind: layer kind name; policy name;
- *  S tokens, B samples. Repeated adds of one key keep the median of up to 32. */
-ATOLL_API atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_digest model, const char *kind, const char *policy, int64_t S, int64_t B, const atoll_cost *cost);
-/** Exact, else linear between or beyond measured B (at least one point: proportional), else NOINPUT so that the caller models it. */
-ATOLL_API atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, atoll_digest model, const char *kind, const char *policy, int64_t S, int64_t B, atoll_cost *cost);
+/** device_class: text key of a device class (model and island name); model: digest of the model's layer shapes; kind:
+ * layer kind name; policy name; S tokens, B samples. Repeated adds of one key keep the median of up to 32. */
+ATOLL_API atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_digest model, const char *kind,
+                                      const char *policy, int64_t S, int64_t B, const atoll_cost *cost);
+/** Exact, else linear between or beyond measured B (at least one point: proportional), else NOINPUT so that the caller
+ * models it. */
+ATOLL_API atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, atoll_digest model,
+                                       const char *kind, const char *policy, int64_t S, int64_t B, atoll_cost *cost);
 ATOLL_API int atoll_profile_count(const atoll_profile *p);
 ATOLL_API atoll_digest atoll_profile_digest(const atoll_profile *p);
 ATOLL_API atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, const char *group);

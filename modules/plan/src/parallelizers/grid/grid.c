@@ -1,6 +1,6 @@
 /* The grid parallelizer: what somebody would set by hand. The shape's devices are replicas of the slice (data degree =
- * devices; tensor, context and expert degree 1), one policy treats all its layers, and every policy that fits and is not
- * worse in both time and bytes is a point. */
+ * devices; tensor, context and expert degree 1), one policy treats all its layers, and every policy that fits and is
+ * not worse in both time and bytes is a point. */
 #include "atoll/parallelizer.h"
 
 #include <inttypes.h>
@@ -83,10 +83,19 @@ static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape
   cost_slice c;
   int data = shape.nodes * shape.per_node;
   ATOLL_TRY(cost_of_slice(g->cost, shape.island, slice.first, slice.last, policy, x->micro_batch, &c));
-  *out = (atoll_slice_plan){.data = data, .tensor = 1, .context = 1, .expert = 1, .policy = (int)policy,
-                            .t = (c.forward + c.backward) / data, .forward = c.forward, .backward = c.backward,
-                            .d = c.update, .bytes_limit = limit_of(g, shape.island), .source = c.source};
-  ATOLL_TRY(cost_stage_bytes(g->cost, slice.first, slice.last, policy, x->micro_batch, x->in_flight, x->partials, out->bytes));
+  *out = (atoll_slice_plan){.data = data,
+                            .tensor = 1,
+                            .context = 1,
+                            .expert = 1,
+                            .policy = (int)policy,
+                            .t = (c.forward + c.backward) / data,
+                            .forward = c.forward,
+                            .backward = c.backward,
+                            .d = c.update,
+                            .bytes_limit = limit_of(g, shape.island),
+                            .source = c.source};
+  ATOLL_TRY(cost_stage_bytes(g->cost, slice.first, slice.last, policy, x->micro_batch, x->in_flight, x->partials,
+                             out->bytes));
   out->bytes_peak = cost_sum_bytes(out->bytes);
   if (data > 1) {
     int64_t gradient;
@@ -94,7 +103,8 @@ static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape
     ATOLL_TRY(cost_gradient_bytes(g->problem->model, slice.first, slice.last, &gradient));
     ATOLL_TRY(plan_alloc((size_t)g->problem->islands->island[shape.island].devices, sizeof *node, &node));
     int n = shape_nodes(g, shape, node);
-    out->d += cost_reduce(g->cost, node, n, gradient, n * x->partials, x->partials, cost_bandwidth(g->cost, shape.island));
+    out->d +=
+        cost_reduce(g->cost, node, n, gradient, n * x->partials, x->partials, cost_bandwidth(g->cost, shape.island));
     free(node);
   }
   return ATOLL_OK;
