@@ -224,7 +224,7 @@ int main(int argc, char **argv) {
   MPI_Get_library_version(library, &length);
   library[strcspn(library, ",\n")] = 0;
   const atoll_cli_library libraries[] = {
-      {"hwloc", compiled, run}, {"MPI", NULL, library}, {"HDF5", atoll_store_library(), NULL}, {NULL, NULL, NULL}};
+      {"hwloc", compiled, run}, {"MPI", NULL, library}, {"HDF5", NULL, atoll_store_library()}, {NULL, NULL, NULL}};
   atoll_cli_params p;
   atoll_cli_params_init(&p);
   p.program = "atoll-topo";

@@ -226,11 +226,12 @@ static void print_version(const atoll_cli *cli)
 {
   printf("%s %s\nbuild %s\n", cli->params.program, atoll_version(), atoll_version_build());
   for (const atoll_cli_library *l = cli->params.libraries; l && l->name; l++) {
-    if (l->compiled && l->run)
-      printf("%s compiled %s , run %s%s\n", l->name, l->compiled, l->run,
-             strcmp(l->run, l->compiled) ? " (they differ)" : "");
+    int differ = l->run && l->compiled && strcmp(l->run, l->compiled) != 0;
+    if (l->compiled)
+      printf("%s compiled %s , run %s%s\n", l->name, l->compiled, l->run ? l->run : "unknown",
+             differ ? " (they differ)" : "");
     else
-      printf("%s %s\n", l->name, l->run ? l->run : l->compiled ? l->compiled : "of unknown version");
+      printf("%s run %s\n", l->name, l->run ? l->run : "unknown");
   }
 }
 

@@ -11,7 +11,8 @@
 static const atoll_cli_flag flags[] = {
     {"json", "FILE", "Write the result there."}, {"explain", NULL, "Say why."}, {"job", "FILE", "Options."}, {NULL, NULL, NULL}};
 static const atoll_cli_library libraries[] = {
-    {"MPI", "4.1.4", "4.1.4"}, {"HDF5", "1.10.8", "1.10.9"}, {"hwloc", "2.9", NULL}, {NULL, NULL, NULL}};
+    {"MPI", "4.1.4", "4.1.4"}, {"HDF5", "1.10.8", "1.10.9"}, {"hwloc", "2.9", NULL},
+    {"YAML", NULL, "0.2.5"}, {NULL, NULL, NULL}};
 
 static char folder[] = "cli-XXXXXX";
 static char out_text[65536], err_text[65536], job_path[64];
@@ -181,6 +182,7 @@ static void version_names_compiled_and_run(void **state)
   assert_non_null(strstr(out_text, "\nMPI compiled 4.1.4 , run 4.1.4\n"));
   assert_non_null(strstr(out_text, "\nHDF5 compiled 1.10.8 , run 1.10.9 (they differ)\n"));
   assert_non_null(strstr(out_text, "\nhwloc compiled 2.9 , run unknown\n"));
+  assert_non_null(strstr(out_text, "\nYAML run 0.2.5\n"));
 }
 
 static void print_config_shows_the_winner(void **state)
