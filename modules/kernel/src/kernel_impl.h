@@ -11,22 +11,17 @@ const char *kernels_cpu_describe(void);
 /* The rate probes of host memory. */
 extern const atoll_rate_probe kernels_cpu_probe, kernels_async_probe;
 
-/* One element is dropped when its 32 random bits lie below the threshold, and else scaled by 1 / (1 - p). All backends use these two, so that
- * they drop the same elements. */
-static inline uint32_t drop_threshold(float p)
-{
+/* One element is dropped when its 32 random bits lie below the threshold, and else scaled by 1 / (1 - p). All backends
+ * use these two, so that they drop the same elements. */
+static inline uint32_t drop_threshold(float p) {
   double t = (double)p * 4294967296.0;
   return t <= 0 ? 0 : t >= 4294967295.0 ? UINT32_MAX : (uint32_t)t;
 }
 
-static inline float drop_scale(float p)
-{
-  return (float)(1.0 / (1.0 - (double)p));
-}
+static inline float drop_scale(float p) { return (float)(1.0 / (1.0 - (double)p)); }
 
 /* Key of sample b of a call. */
-static inline atoll_rng_key drop_key(const atoll_drop *d, int64_t b)
-{
+static inline atoll_rng_key drop_key(const atoll_drop *d, int64_t b) {
   atoll_rng_key key = d->key;
   key.sample += (uint64_t)b;
   return key;

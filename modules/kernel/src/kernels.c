@@ -10,14 +10,12 @@ static const atoll_kernels *const known[] = {&kernels_ref, &kernels_cpu};
 
 static pthread_once_t probes_once = PTHREAD_ONCE_INIT;
 
-static void register_probes(void)
-{
+static void register_probes(void) {
   atoll_device_register_probe(&kernels_cpu_probe);
   atoll_device_register_probe(&kernels_async_probe);
 }
 
-atoll_err atoll_kernels_get(const char *name, const atoll_kernels **out)
-{
+atoll_err atoll_kernels_get(const char *name, const atoll_kernels **out) {
   if (!name || !out)
     return atoll_fail(ATOLL_USAGE, "kernels without name or result");
   (void)pthread_once(&probes_once, register_probes);
@@ -32,15 +30,14 @@ atoll_err atoll_kernels_get(const char *name, const atoll_kernels **out)
   return atoll_fail(ATOLL_UNAVAILABLE, "kernels '%s' are unknown; known are ref, cpu, auto:cpu, auto:async", name);
 }
 
-const char *atoll_kernels_describe(const atoll_kernels *k)
-{
+const char *atoll_kernels_describe(const atoll_kernels *k) {
   return k == &kernels_cpu ? kernels_cpu_describe() : "ref: plain C, one thread, sums in double";
 }
 
-atoll_err kernel_bad_token(const char *what, int64_t row, int64_t column, int32_t id, int64_t V)
-{
+atoll_err kernel_bad_token(const char *what, int64_t row, int64_t column, int32_t id, int64_t V) {
   if (column < 0)
-    return atoll_fail(ATOLL_CORRUPT, "%s of row %lld is %ld, expected -1..%lld", what, (long long)row, (long)id, (long long)(V - 1));
+    return atoll_fail(ATOLL_CORRUPT, "%s of row %lld is %ld, expected -1..%lld", what, (long long)row, (long)id,
+                      (long long)(V - 1));
   return atoll_fail(ATOLL_CORRUPT, "%s of sample %lld, position %lld is %ld, expected 0..%lld", what, (long long)row,
                     (long long)column, (long)id, (long long)(V - 1));
 }

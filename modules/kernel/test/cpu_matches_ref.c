@@ -1,37 +1,35 @@
-/* Each cpu kernel agrees with the plain C oracle on random numbers and awkward sizes. Tolerances are relative to the largest value of the
- * result: f32 sums of K terms err by about sqrt(K) x 6e-8, here at most 1e-6 for K < 1000; exponentials add 2e-7. */
+/* Each cpu kernel agrees with the plain C oracle on random numbers and awkward sizes. Tolerances are relative to the
+ * largest value of the result: f32 sums of K terms err by about sqrt(K) x 6e-8, here at most 1e-6 for K < 1000;
+ * exponentials add 2e-7. */
 #include "kernel_test.h"
 
 #define TOL 2e-6
 
 static struct bench ref, cpu;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
   (void)state;
   ref = bench_open("cpu", "ref", 1);
   cpu = bench_open("cpu", "cpu", 2);
   return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
   (void)state;
   bench_close(&ref);
   bench_close(&cpu);
   return 0;
 }
 
-static void sync_both(void)
-{
+static void sync_both(void) {
   OK(atoll_queue_sync(ref.queue));
   OK(atoll_queue_sync(cpu.queue));
 }
 
-static void linear(void **state)
-{
+static void linear(void **state) {
   (void)state;
-  const int64_t shapes[][3] = {{1, 1, 1}, {1, 7, 5}, {17, 33, 65}, {127, 50, 131}, {260, 64, 400}, {300, 31, 70}, {2, 800, 3}};
+  const int64_t shapes[][3] = {{1, 1, 1},      {1, 7, 5},     {17, 33, 65}, {127, 50, 131},
+                               {260, 64, 400}, {300, 31, 70}, {2, 800, 3}};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
     int64_t R = shapes[s][0], I = shapes[s][1], O = shapes[s][2];
     float *x = numbers(1, R * I, 1), *w = numbers(2, O * I, 1), *b = numbers(3, O, 1), *dy = numbers(4, R * O, 1);
@@ -63,8 +61,7 @@ static void linear(void **state)
   }
 }
 
-static void layernorm(void **state)
-{
+static void layernorm(void **state) {
   (void)state;
   const int64_t shapes[][2] = {{1, 1}, {1, 17}, {17, 64}, {127, 50}, {33, 768}, {70, 131}, {5, 15}};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
@@ -109,20 +106,22 @@ static void layernorm(void **state)
   }
 }
 
-static void attention(void **state)
-{
+static void attention(void **state) {
   (void)state;
-  const int64_t shapes[][4] = {{1, 1, 1, 8}, {2, 17, 3, 16}, {1, 64, 2, 64}, {2, 127, 2, 20}, {1, 130, 1, 64}, {1, 200, 2, 7}, {3, 65, 1, 100}};
+  const int64_t shapes[][4] = {{1, 1, 1, 8},    {2, 17, 3, 16}, {1, 64, 2, 64}, {2, 127, 2, 20},
+                               {1, 130, 1, 64}, {1, 200, 2, 7}, {3, 65, 1, 100}};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
     atoll_attention_shape a = {shapes[s][0], shapes[s][1], shapes[s][2], shapes[s][3], 1 / sqrtf((float)shapes[s][3])};
     int64_t R = a.B * a.S, H = a.heads * a.head_dim, L = a.B * a.heads * a.S;
     float *qkv = numbers(1, R * 3 * H, 2), *d_o = numbers(2, R * H, 1);
     for (int d = 0; d < 2; d++) {
-      atoll_drop drop = {d ? 0.2f : 0, {.seed = 5, .step = 6, .sample = 7, .layer = 8, .site = ATOLL_RNG_DROP_ATTENTION}};
+      atoll_drop drop = {d ? 0.2f : 0,
+                         {.seed = 5, .step = 6, .sample = 7, .layer = 8, .site = ATOLL_RNG_DROP_ATTENTION}};
       float *o[2], *lse[2], *dqkv[2], *delta[2];
       for (int k = 0; k < 2; k++) {
         struct bench *t = k ? &cpu : &ref;
-        o[k] = numbers(3, R * H, 1), lse[k] = numbers(4, L, 1), dqkv[k] = numbers(5, R * 3 * H, 1), delta[k] = numbers(6, L, 1);
+        o[k] = numbers(3, R * H, 1), lse[k] = numbers(4, L, 1), dqkv[k] = numbers(5, R * 3 * H, 1),
+        delta[k] = numbers(6, L, 1);
         OK(t->k->attention_forward(t->queue, qkv, o[k], lse[k], &a, d ? &drop : NULL));
         OK(t->k->attention_backward(t->queue, qkv, o[0], lse[0], d_o, dqkv[k], delta[k], &a, d ? &drop : NULL));
       }
@@ -143,8 +142,7 @@ static void attention(void **state)
   }
 }
 
-static void elementwise(void **state)
-{
+static void elementwise(void **state) {
   (void)state;
   const int64_t sizes[] = {1, 7, 16, 33, 1000, 20000};
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
@@ -177,8 +175,7 @@ static void elementwise(void **state)
 }
 
 /* Each value on its own scale, over the whole range where GELU is neither 0 nor x. */
-static void gelu_error(void **state)
-{
+static void gelu_error(void **state) {
   (void)state;
   int64_t n = 200001;
   float *x = numbers(1, n, 0), *y = numbers(1, n, 0), *one = numbers(1, n, 0), *g = numbers(1, n, 0);
@@ -191,7 +188,8 @@ static void gelu_error(void **state)
   OK(atoll_queue_sync(cpu.queue));
   for (int64_t i = 0; i < n; i++) {
     double v = x[i], u = 0.79788456080286535588 * (v + 0.044715 * v * v * v), t = tanh(u);
-    double exact = v / (1 + exp(-2 * u)), slope = 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * v * v);
+    double exact = v / (1 + exp(-2 * u)),
+           slope = 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * 0.79788456080286535588 * (1 + 3 * 0.044715 * v * v);
     double limit = v > -3 ? 1e-6 * fabs(exact) + 1e-30 : 5e-7 * fabs(v);
     if (!(fabs(y[i] - exact) <= limit))
       fail_msg("gelu(%.9g) = %.9g, expected %.12g within %g", v, y[i], exact, limit);
@@ -204,8 +202,7 @@ static void gelu_error(void **state)
   drop_numbers(g, n);
 }
 
-static void embedding(void **state)
-{
+static void embedding(void **state) {
   (void)state;
   int64_t B = 3, S = 17, V = 11;
   const int64_t widths[] = {1, 20, 64, 130};
@@ -240,8 +237,7 @@ static void embedding(void **state)
   }
 }
 
-static void cross_entropy(void **state)
-{
+static void cross_entropy(void **state) {
   (void)state;
   const int64_t shapes[][2] = {{1, 1}, {5, 17}, {3, 256}, {2, 50257}, {17, 65}};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
@@ -249,7 +245,8 @@ static void cross_entropy(void **state)
     int32_t targets[17];
     for (int i = 0; i < 17; i++)
       targets[i] = i == 1 ? -1 : (int32_t)((i * 7919) % V);
-    float *x = numbers(1, R * V, 4), *loss[2] = {numbers(2, R, 1), numbers(2, R, 1)}, *d[2] = {numbers(3, R * V, 1), copy_of(x, R * V)};
+    float *x = numbers(1, R * V, 4), *loss[2] = {numbers(2, R, 1), numbers(2, R, 1)},
+          *d[2] = {numbers(3, R * V, 1), copy_of(x, R * V)};
     float *only = numbers(2, R, 1);
     OK(ref.k->cross_entropy(ref.queue, x, targets, loss[0], d[0], 0.25f, R, V));
     OK(cpu.k->cross_entropy(cpu.queue, d[1], targets, loss[1], d[1], 0.25f, R, V)); /* in place */
@@ -267,15 +264,21 @@ static void cross_entropy(void **state)
   }
 }
 
-static void optimiser(void **state)
-{
+static void optimiser(void **state) {
   (void)state;
   const int64_t sizes[] = {1, 17, 1000, 40000};
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
     int64_t n = sizes[s];
     float *g = numbers(2, n, 1), *w[2], *m[2], *v[2];
     double squares[2], sum[2];
-    atoll_adamw p = {.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .grad_scale = 0.5f, .bias1 = 0.19f, .bias2 = 0.0975f};
+    atoll_adamw p = {.lr = 1e-2f,
+                     .beta1 = 0.9f,
+                     .beta2 = 0.95f,
+                     .eps = 1e-8f,
+                     .decay = 0.1f,
+                     .grad_scale = 0.5f,
+                     .bias1 = 0.19f,
+                     .bias2 = 0.0975f};
     for (int k = 0; k < 2; k++) {
       struct bench *t = k ? &cpu : &ref;
       w[k] = numbers(1, n, 1), m[k] = numbers(3, n, 0.1f), v[k] = numbers(4, n, 0.1f);
@@ -300,10 +303,10 @@ static void optimiser(void **state)
   }
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(linear),      cmocka_unit_test(layernorm),  cmocka_unit_test(attention),
-                                     cmocka_unit_test(elementwise), cmocka_unit_test(gelu_error), cmocka_unit_test(embedding),
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(linear),        cmocka_unit_test(layernorm),
+                                     cmocka_unit_test(attention),     cmocka_unit_test(elementwise),
+                                     cmocka_unit_test(gelu_error),    cmocka_unit_test(embedding),
                                      cmocka_unit_test(cross_entropy), cmocka_unit_test(optimiser)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

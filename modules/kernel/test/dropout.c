@@ -1,25 +1,22 @@
-/* Dropout drops the stated share, scales the rest, is a function of (seed, step, global sample, layer, site, element) alone, and backward
- * drops what forward dropped. */
+/* Dropout drops the stated share, scales the rest, is a function of (seed, step, global sample, layer, site, element)
+ * alone, and backward drops what forward dropped. */
 #include "kernel_test.h"
 
 static struct bench t;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
   (void)state;
   t = bench_open("cpu", "cpu", 2);
   return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
   (void)state;
   bench_close(&t);
   return 0;
 }
 
-static void forward(const atoll_drop *d, float *y, int64_t B, int64_t n)
-{
+static void forward(const atoll_drop *d, float *y, int64_t B, int64_t n) {
   float *x = numbers(0, B * n, 0), *ones = numbers(0, B * n, 0);
   for (int64_t i = 0; i < B * n; i++)
     ones[i] = 1;
@@ -29,8 +26,7 @@ static void forward(const atoll_drop *d, float *y, int64_t B, int64_t n)
   drop_numbers(ones, B * n);
 }
 
-static void share(void **state)
-{
+static void share(void **state) {
   (void)state;
   const float rates[] = {0.01f, 0.1f, 0.5f, 0.9f};
   int64_t B = 4, n = 50000;
@@ -52,8 +48,7 @@ static void share(void **state)
   drop_numbers(y, B * n);
 }
 
-static void keyed(void **state)
-{
+static void keyed(void **state) {
   (void)state;
   int64_t B = 3, n = 1003; /* odd: blocks of the generator do not end with samples */
   float *y = numbers(0, B * n, 0), *z = numbers(0, B * n, 0);
@@ -73,7 +68,8 @@ static void keyed(void **state)
   same_bits("samples 101, 102", z, y + n, (size_t)(2 * n) * 4);
   /* Each field matters. */
   atoll_drop other[] = {d, d, d, d, d};
-  other[0].key.seed++, other[1].key.step++, other[2].key.sample += 1000, other[3].key.layer++, other[4].key.site = ATOLL_RNG_DROP_MLP;
+  other[0].key.seed++, other[1].key.step++, other[2].key.sample += 1000, other[3].key.layer++,
+      other[4].key.site = ATOLL_RNG_DROP_MLP;
   for (int k = 0; k < 5; k++) {
     forward(&other[k], z, B, n);
     int64_t same = 0;
@@ -93,8 +89,7 @@ static void keyed(void **state)
 }
 
 /* With equal scores each of q+1 keys has probability 1/(q+1); a value of one key shows whether it was dropped. */
-static void attention(void **state)
-{
+static void attention(void **state) {
   (void)state;
   int64_t S = 70, D = 70; /* value of key k is the unit vector k */
   float *qkv = numbers(0, 2 * S * 3 * D, 0), *o = numbers(0, 2 * S * D, 0), lse[140];
@@ -110,15 +105,16 @@ static void attention(void **state)
       for (int64_t k = 0; k < S; k++) {
         atoll_rng_key key = d.key;
         key.sample += (uint64_t)b;
-        double keep = k > q || atoll_rng_bits(&key, (uint64_t)(q * S + k)) < (uint32_t)((double)d.p * 4294967296.0) ? 0 : 1 / (1 - (double)d.p);
+        double keep = k > q || atoll_rng_bits(&key, (uint64_t)(q * S + k)) < (uint32_t)((double)d.p * 4294967296.0)
+                          ? 0
+                          : 1 / (1 - (double)d.p);
         assert_true(fabs(o[(b * S + q) * D + k] - keep / (double)(q + 1)) < 1e-6);
       }
   drop_numbers(qkv, 2 * S * 3 * D);
   drop_numbers(o, 2 * S * D);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(share), cmocka_unit_test(keyed), cmocka_unit_test(attention)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,24 +1,22 @@
-/* Numbers at the edge: NaN and infinity are never hidden, scores far apart give exact zeros and ones, empty work is nothing. */
+/* Numbers at the edge: NaN and infinity are never hidden, scores far apart give exact zeros and ones, empty work is
+ * nothing. */
 #include "kernel_test.h"
 
 static struct bench t;
 
-static int setup(void **state)
-{
+static int setup(void **state) {
   (void)state;
   t = bench_open("cpu", "cpu", 2);
   return 0;
 }
 
-static int teardown(void **state)
-{
+static int teardown(void **state) {
   (void)state;
   bench_close(&t);
   return 0;
 }
 
-static void nan_shows(void **state)
-{
+static void nan_shows(void **state) {
   (void)state;
   for (int at = 0; at < 40; at += 13) {
     float x[40], y[40], d[40], loss[1], mean[1], rstd[1], one[40];
@@ -53,8 +51,7 @@ static void nan_shows(void **state)
   }
 }
 
-static void far_scores(void **state)
-{
+static void far_scores(void **state) {
   (void)state;
   int64_t V = 100;
   float x[100], d[100], loss;
@@ -81,8 +78,7 @@ static void far_scores(void **state)
   }
 }
 
-static void nothing(void **state)
-{
+static void nothing(void **state) {
   (void)state;
   float x[4] = {1, 2, 3, 4};
   double s = -1;
@@ -100,8 +96,7 @@ static void nothing(void **state)
     assert_true(x[i] == (float)(i + 1));
 }
 
-static void names(void **state)
-{
+static void names(void **state) {
   (void)state;
   const atoll_kernels *k = NULL;
   assert_int_equal(atoll_kernels_get("cuda", &k), ATOLL_UNAVAILABLE);
@@ -131,8 +126,8 @@ static void names(void **state)
   assert_int_equal(atoll_gemm_rate("blis", 64, 64, 64, 1, 1, &rate), ATOLL_USAGE);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(nan_shows), cmocka_unit_test(far_scores), cmocka_unit_test(nothing), cmocka_unit_test(names)};
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(nan_shows), cmocka_unit_test(far_scores),
+                                     cmocka_unit_test(nothing), cmocka_unit_test(names)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

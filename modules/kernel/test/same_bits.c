@@ -1,5 +1,5 @@
-/* Every cpu kernel gives the same bits with 1, 2 and 3 threads, with other numbers left in a thread's scratch memory, at other alignments, and on
- * the asynchronous device. */
+/* Every cpu kernel gives the same bits with 1, 2 and 3 threads, with other numbers left in a thread's scratch memory,
+ * at other alignments, and on the asynchronous device. */
 #include "kernel_test.h"
 
 enum { OUTPUTS = 32 };
@@ -11,16 +11,14 @@ struct outputs {
   const char *name[OUTPUTS];
 };
 
-static float *out(struct outputs *o, const char *name, uint64_t what, int64_t n)
-{
+static float *out(struct outputs *o, const char *name, uint64_t what, int64_t n) {
   assert_in_range(o->n, 0, OUTPUTS - 1);
   o->name[o->n] = name;
   o->count[o->n] = n;
   return o->p[o->n++] = numbers(what, n, 1);
 }
 
-static struct outputs everything(const char *kind, int threads)
-{
+static struct outputs everything(const char *kind, int threads) {
   struct bench t = bench_open(kind, "cpu", threads);
   const atoll_kernels *k = t.k;
   atoll_queue *q = t.queue;
@@ -42,7 +40,8 @@ static struct outputs everything(const char *kind, int threads)
   float *dgamma = out(&o, "dgamma", 9, H);
   OK(k->layernorm_backward_weight(q, x, qkv, mean, rstd, dgamma, out(&o, "dbeta", 10, H), R, H));
   atoll_attention_shape s = {B, S, heads, D, 0.2f};
-  float *lse = out(&o, "lse", 11, B * heads * S), *att = out(&o, "attention", 12, R * H), *delta = out(&o, "delta", 13, B * heads * S);
+  float *lse = out(&o, "lse", 11, B * heads * S), *att = out(&o, "attention", 12, R * H),
+        *delta = out(&o, "delta", 13, B * heads * S);
   OK(k->attention_forward(q, qkv, att, lse, &s, &drop));
   OK(k->attention_backward(q, qkv, att, lse, x, out(&o, "dqkv", 14, R * 3 * H), delta, &s, &drop));
   OK(k->gelu_forward(q, z, out(&o, "gelu", 15, R * F), R * F));
@@ -55,7 +54,14 @@ static struct outputs everything(const char *kind, int threads)
   OK(k->cross_entropy(q, logits, ids, out(&o, "loss", 21, R), logits, 0.1f, R, V));
   double *sums = (double *)(void *)numbers(0, 4, 0);
   OK(k->sum_squares(q, z, R * F, sums));
-  atoll_adamw p = {.lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .decay = 0.1f, .grad_scale = 0.5f, .bias1 = 0.19f, .bias2 = 0.0975f};
+  atoll_adamw p = {.lr = 1e-2f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.95f,
+                   .eps = 1e-8f,
+                   .decay = 0.1f,
+                   .grad_scale = 0.5f,
+                   .bias1 = 0.19f,
+                   .bias2 = 0.0975f};
   float *wt = out(&o, "w", 22, R * F), *m = out(&o, "m", 23, R * F);
   float *v = numbers(0, R * F, 0);
   OK(k->adamw(q, wt, z, m, v, R * F, &p));
@@ -73,8 +79,7 @@ static struct outputs everything(const char *kind, int threads)
   return o;
 }
 
-static void same(void **state)
-{
+static void same(void **state) {
   (void)state;
   struct outputs one = everything("cpu", 1);
   const struct {
@@ -93,8 +98,7 @@ static void same(void **state)
 }
 
 /* Rows of odd length put every row at another alignment; results must not notice. */
-static void alignment(void **state)
-{
+static void alignment(void **state) {
   (void)state;
   struct bench t = bench_open("cpu", "cpu", 2);
   int64_t R = 5, C = 333;
@@ -125,8 +129,7 @@ static void alignment(void **state)
   bench_close(&t);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(same), cmocka_unit_test(alignment)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,12 @@
  *   ln1 = LN(x)   qkv = ln1 Wqkv + b   o = attention(qkv)   r1 = x + drop(o Wo + b)
  *   ln2 = LN(r1)  f = ln2 Wfc + b      g = gelu(f)          y  = r1 + drop(g Wp + b)
  *
- * ln1, ln2 and g are cheap functions of what is kept anyway. Policy `eager` keeps them all the same, `exact` makes them again for the weight
- * gradients, by the same kernels from the same numbers, and so gets the same bits.
+ * ln1, ln2 and g are cheap functions of what is kept anyway. Policy `eager` keeps them all the same, `exact` makes them
+ * again for the weight gradients, by the same kernels from the same numbers, and so gets the same bits.
  *
- * Gradients: dz2 = drop'(dy), df = gelu'(f) (dz2 Wp^T), dln2 = df Wfc^T, dr1 = dy + LN'(dln2), dz = drop'(dr1), dqkv from attention of
- * dz Wo^T, dln1 = dqkv Wqkv^T, dx = dr1 + LN'(dln1). Dropout masks are never stored: they are functions of (seed, step, sample, layer, site). */
+ * Gradients: dz2 = drop'(dy), df = gelu'(f) (dz2 Wp^T), dln2 = df Wfc^T, dr1 = dy + LN'(dln2), dz = drop'(dr1), dqkv
+ * from attention of dz Wo^T, dln1 = dqkv Wqkv^T, dx = dr1 + LN'(dln1). Dropout masks are never stored: they are
+ * functions of (seed, step, sample, layer, site). */
 #include "atoll/layer.h"
 
 #include "layer_impl.h"
@@ -20,39 +21,36 @@ typedef struct block {
   float *ln1, *ln2, *g; /* NULL when made again */
 } block;
 
-static block saved_of(const layer_call *l)
-{
+static block saved_of(const layer_call *l) {
   layer_pieces p;
   layer_saved_pieces(l->m, l->layer, l->policy, &p);
   float *at[PIECES_MAX] = {0};
   for (int i = 0; i < p.n; i++)
     at[i] = piece(&p, l->b->saved, i, l->c->B, l->c->S);
-  return (block){at[SAVED_QKV], at[SAVED_O], at[SAVED_R1], at[SAVED_F], at[SAVED_MEAN1], at[SAVED_RSTD1], at[SAVED_MEAN2], at[SAVED_RSTD2],
-                 at[SAVED_LSE], at[SAVED_LN1], at[SAVED_LN2], at[SAVED_G]};
+  return (block){at[SAVED_QKV],   at[SAVED_O],     at[SAVED_R1],  at[SAVED_F],   at[SAVED_MEAN1], at[SAVED_RSTD1],
+                 at[SAVED_MEAN2], at[SAVED_RSTD2], at[SAVED_LSE], at[SAVED_LN1], at[SAVED_LN2],   at[SAVED_G]};
 }
 
 typedef struct carried {
   float *df, *dln2, *dz, *dqkv, *dln1, *dz2;
 } carried;
 
-static carried carried_of(const layer_call *l)
-{
+static carried carried_of(const layer_call *l) {
   layer_pieces p;
   layer_carried_pieces(l->m, l->layer, l->policy, &p);
   float *at[PIECES_MAX] = {0};
   for (int i = 0; i < p.n; i++)
     at[i] = piece(&p, l->b->carried, i, l->c->B, l->c->S);
-  return (carried){at[CARRIED_DF], at[CARRIED_DLN2], at[CARRIED_DZ], at[CARRIED_DQKV], at[CARRIED_DLN1], at[CARRIED_DZ2]};
+  return (carried){at[CARRIED_DF],   at[CARRIED_DLN2], at[CARRIED_DZ],
+                   at[CARRIED_DQKV], at[CARRIED_DLN1], at[CARRIED_DZ2]};
 }
 
-static atoll_attention_shape shape_of(const layer_call *l)
-{
+static atoll_attention_shape shape_of(const layer_call *l) {
   int64_t D = l->H / l->config->heads;
   return (atoll_attention_shape){l->c->B, l->c->S, l->config->heads, D, (float)(1 / __builtin_sqrt((double)D))};
 }
 
-static atoll_err scratch(const layer_call *l, int64_t per_row, float **out)
-{
+static atoll_err scratch(const layer_call *l, int64_t per_row, float **out) {
   void *p = NULL;
   ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)(4 * per_row * l->R), &p));
   *out = p;
@@ -60,8 +58,7 @@ static atoll_err scratch(const layer_call *l, int64_t per_row, float **out)
 }
 
 /* Scratch is released when the call that uses it is enqueued: later users are behind it in the same queue. */
-atoll_err block_forward(const layer_call *l, const float *x, float *y)
-{
+atoll_err block_forward(const layer_call *l, const float *x, float *y) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   const float *const *w = l->b->weight;
@@ -95,8 +92,7 @@ atoll_err block_forward(const layer_call *l, const float *x, float *y)
   return ATOLL_OK;
 }
 
-atoll_err block_backward_input(const layer_call *l, const float *x, const float *dy, float *dx)
-{
+atoll_err block_backward_input(const layer_call *l, const float *x, const float *dy, float *dx) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   const float *const *w = l->b->weight;
@@ -129,8 +125,7 @@ atoll_err block_backward_input(const layer_call *l, const float *x, const float 
   return ATOLL_OK;
 }
 
-atoll_err block_backward_weight(const layer_call *l, const float *x, const float *dy)
-{
+atoll_err block_backward_weight(const layer_call *l, const float *x, const float *dy) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   const float *const *w = l->b->weight;

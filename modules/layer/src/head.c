@@ -1,16 +1,15 @@
 /* The head: final norm, projection tied to the token embedding, cross-entropy.
  *
- * Logits are R x V and would be the largest array of the run (206 MB for 1024 tokens of GPT-2), so rows are done in chunks: norm, logits, loss,
- * gradient of the logits in their place, and at once what follows from it: input gradient and weight gradients. Nothing is made twice
- * and nothing of size V outlives its chunk. */
+ * Logits are R x V and would be the largest array of the run (206 MB for 1024 tokens of GPT-2), so rows are done in
+ * chunks: norm, logits, loss, gradient of the logits in their place, and at once what follows from it: input gradient
+ * and weight gradients. Nothing is made twice and nothing of size V outlives its chunk. */
 #include "atoll/layer.h"
 
 #include "layer_impl.h"
 
 enum { WTE, LNF_W, LNF_B };
 
-atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targets, float *dx, float *loss)
-{
+atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targets, float *dx, float *loss) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   const float *const *w = l->b->weight;
@@ -37,9 +36,11 @@ atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targe
     if (g[WTE])
       ATOLL_TRY(k->linear_backward_weight(q, d, at[WORK_LN], g[WTE], NULL, n, H, V));
     if (g[LNF_W])
-      ATOLL_TRY(k->layernorm_backward_weight(q, at[WORK_DLN], xr, at[WORK_MEAN], at[WORK_RSTD], g[LNF_W], g[LNF_B], n, H));
+      ATOLL_TRY(
+          k->layernorm_backward_weight(q, at[WORK_DLN], xr, at[WORK_MEAN], at[WORK_RSTD], g[LNF_W], g[LNF_B], n, H));
     if (dx)
-      ATOLL_TRY(k->layernorm_backward_input(q, at[WORK_DLN], xr, at[WORK_MEAN], at[WORK_RSTD], w[LNF_W], dx + r * H, n, H, 0));
+      ATOLL_TRY(k->layernorm_backward_input(q, at[WORK_DLN], xr, at[WORK_MEAN], at[WORK_RSTD], w[LNF_W], dx + r * H, n,
+                                            H, 0));
   }
   atoll_arena_release(l->e->work, mark);
   return ATOLL_OK;

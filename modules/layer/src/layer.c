@@ -5,9 +5,8 @@
 enum { WTE, WPE };
 
 /* A layer's call with its arguments checked. */
-static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                       const atoll_layer_buffers *b)
-{
+static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                       const atoll_call *c, const atoll_layer_buffers *b) {
   if (!m || !e || !e->compute || !e->kernels || !e->work || !c || !b)
     return atoll_fail(ATOLL_USAGE, "layer %d: model, context, call or buffers missing", layer);
   const atoll_model_params *config = atoll_model_config(m);
@@ -16,16 +15,16 @@ static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_pol
   if ((unsigned)p >= ATOLL_POLICIES)
     return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", layer, (int)p);
   if (c->B < 1 || c->S < 1)
-    return atoll_fail(ATOLL_USAGE, "layer %d: micro-batch of %lld samples of %lld tokens", layer, (long long)c->B, (long long)c->S);
+    return atoll_fail(ATOLL_USAGE, "layer %d: micro-batch of %lld samples of %lld tokens", layer, (long long)c->B,
+                      (long long)c->S);
   if (c->S > config->context)
-    return atoll_fail(ATOLL_USAGE, "layer %d: samples of %lld tokens, the model's context is %lld", layer, (long long)c->S,
-                      (long long)config->context);
+    return atoll_fail(ATOLL_USAGE, "layer %d: samples of %lld tokens, the model's context is %lld", layer,
+                      (long long)c->S, (long long)config->context);
   *l = (layer_call){m, config, layer, p, e, c, b, c->B * c->S, config->width};
   return ATOLL_OK;
 }
 
-atoll_drop layer_drop(const layer_call *l, atoll_rng_site site)
-{
+atoll_drop layer_drop(const layer_call *l, atoll_rng_site site) {
   atoll_drop d = {0};
   if (!l->c->train)
     return d;
@@ -35,15 +34,13 @@ atoll_drop layer_drop(const layer_call *l, atoll_rng_site site)
   return d;
 }
 
-static atoll_err missing(int layer, const char *what)
-{
+static atoll_err missing(int layer, const char *what) {
   return atoll_fail(ATOLL_USAGE, "layer %d: %s missing", layer, what);
 }
 
 atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                              const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const int32_t *targets, float *y,
-                              float *loss)
-{
+                              const atoll_layer_buffers *b, const float *x, const int32_t *tokens,
+                              const int32_t *targets, float *y, float *loss) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   atoll_drop drop;
@@ -52,7 +49,8 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
     if (!tokens || !y)
       return missing(layer, "tokens or output");
     drop = layer_drop(&l, ATOLL_RNG_DROP_EMBED);
-    return e->kernels->embed_forward(e->compute, tokens, b->weight[WTE], b->weight[WPE], y, c->B, c->S, l.H, l.config->vocab, &drop);
+    return e->kernels->embed_forward(e->compute, tokens, b->weight[WTE], b->weight[WPE], y, c->B, c->S, l.H,
+                                     l.config->vocab, &drop);
   case ATOLL_LAYER_HEAD:
     if (!x || !targets || !loss)
       return missing(layer, "input, targets or loss");
@@ -64,9 +62,9 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
   }
 }
 
-atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                                     const atoll_layer_buffers *b, const float *x, const float *dy, float *dx)
-{
+atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                                     const atoll_call *c, const atoll_layer_buffers *b, const float *x, const float *dy,
+                                     float *dx) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   atoll_drop none = {0};
@@ -84,9 +82,9 @@ atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_poli
   }
 }
 
-atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                                      const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const float *dy)
-{
+atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                                      const atoll_call *c, const atoll_layer_buffers *b, const float *x,
+                                      const int32_t *tokens, const float *dy) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   atoll_drop drop;
@@ -97,7 +95,8 @@ atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_pol
     if (!b->grad[WTE])
       return ATOLL_OK;
     drop = layer_drop(&l, ATOLL_RNG_DROP_EMBED);
-    return e->kernels->embed_backward_weight(e->compute, tokens, dy, b->grad[WTE], b->grad[WPE], c->B, c->S, l.H, l.config->vocab, &drop);
+    return e->kernels->embed_backward_weight(e->compute, tokens, dy, b->grad[WTE], b->grad[WPE], c->B, c->S, l.H,
+                                             l.config->vocab, &drop);
   case ATOLL_LAYER_HEAD:
     return ATOLL_OK;
   default:

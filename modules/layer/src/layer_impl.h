@@ -4,8 +4,9 @@
 
 #include "atoll/layer.h"
 
-/* Every buffer of a layer is a list of pieces; piece i holds rows x per_row[i] floats, padded to 64 bytes, where rows = min(B S, max_rows).
- * Layout in memory and the expressions that planners count with come from the same list (bytes.c). */
+/* Every buffer of a layer is a list of pieces; piece i holds rows x per_row[i] floats, padded to 64 bytes, where rows =
+ * min(B S, max_rows). Layout in memory and the expressions that planners count with come from the same list (bytes.c).
+ */
 #define PIECES_MAX 13
 typedef struct layer_pieces {
   int n;
@@ -14,8 +15,19 @@ typedef struct layer_pieces {
 } layer_pieces;
 
 enum block_saved {
-  SAVED_X, SAVED_QKV, SAVED_O, SAVED_R1, SAVED_F, SAVED_MEAN1, SAVED_RSTD1, SAVED_MEAN2, SAVED_RSTD2, SAVED_LSE,
-  SAVED_LN1, SAVED_LN2, SAVED_G /* eager only */
+  SAVED_X,
+  SAVED_QKV,
+  SAVED_O,
+  SAVED_R1,
+  SAVED_F,
+  SAVED_MEAN1,
+  SAVED_RSTD1,
+  SAVED_MEAN2,
+  SAVED_RSTD2,
+  SAVED_LSE,
+  SAVED_LN1,
+  SAVED_LN2,
+  SAVED_G /* eager only */
 };
 enum block_carried { CARRIED_DF, CARRIED_DLN2, CARRIED_DZ, CARRIED_DQKV, CARRIED_DLN1, CARRIED_DZ2 };
 enum head_work { WORK_LN, WORK_LOGITS, WORK_DLN, WORK_MEAN, WORK_RSTD };
@@ -34,7 +46,8 @@ int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int64_t
 /* Bytes of the room for a layer's input at the start of its saved buffer. */
 int64_t layer_input_size(const atoll_model *m, int layer, int64_t B, int64_t S);
 
-/* Rows of logits that exist at a time. A function of the vocabulary alone, so that sums over rows do not depend on the plan. */
+/* Rows of logits that exist at a time. A function of the vocabulary alone, so that sums over rows do not depend on the
+ * plan. */
 int64_t head_chunk(const atoll_model *m);
 
 /* What each function of a kind gets. */

@@ -1,12 +1,13 @@
 /* A stage: a range of layers on one device, with everything they own.
  *
- * Flat buffers: the parameters of the layers in order, each padded to 64 bytes, in one allocation; gradients, first and second moments
- * have the same layout. When the stage holds both uses of a tied tensor, the gradient of the second use has a block of its own behind the
- * others: the two uses are summed once per step (atoll_stage_fold_tied), in the order a plan with the uses on two stages
- * sums them, so that both plans give the same bits.
+ * Flat buffers: the parameters of the layers in order, each padded to 64 bytes, in one allocation; gradients, first and
+ * second moments have the same layout. When the stage holds both uses of a tied tensor, the gradient of the second use
+ * has a block of its own behind the others: the two uses are summed once per step (atoll_stage_fold_tied), in the order
+ * a plan with the uses on two stages sums them, so that both plans give the same bits.
  *
- * Activations: one allocation per slot, in which layer after layer has its saved bytes; each begins with the layer's input, so the layer
- * before writes its output there. Gradients of activations pass through two buffers in turn, whatever the depth. */
+ * Activations: one allocation per slot, in which layer after layer has its saved bytes; each begins with the layer's
+ * input, so the layer before writes its output there. Gradients of activations pass through two buffers in turn,
+ * whatever the depth. */
 #include "atoll/layer.h"
 
 #include <stdlib.h>
@@ -18,8 +19,8 @@
 #define ALIGN_FLOATS 16
 
 struct slot {
-  char *base;           /* saved bytes of all layers */
-  const float *x;       /* borrowed from forward to backward, like the next three */
+  char *base;     /* saved bytes of all layers */
+  const float *x; /* borrowed from forward to backward, like the next three */
   const int32_t *tokens, *targets;
   float *loss;
   int64_t B, S;
@@ -41,37 +42,34 @@ struct atoll_stage {
   int second_of;  /* tensor (position) whose second use that is, or -1 */
   float *param, *moment[2], **grad;
   struct slot *slot;
-  float *pass[2];  /* gradients (or, when not training, activations) between layers */
+  float *pass[2]; /* gradients (or, when not training, activations) between layers */
   char *carried;
-  char *scratch;   /* saved bytes of the layer at work, when not training */
-  int *map;        /* [layers][LAYER_PARAMS]: position of a layer's parameter */
+  char *scratch; /* saved bytes of the layer at work, when not training */
+  int *map;      /* [layers][LAYER_PARAMS]: position of a layer's parameter */
   atoll_tensor *tensor[4];
 };
 
-static int64_t padded_elements(int64_t n)
-{
-  return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
-}
+static int64_t padded_elements(int64_t n) { return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS; }
 
-static int64_t count_of(const atoll_model_param *p)
-{
+static int64_t count_of(const atoll_model_param *p) {
   int64_t n = 1;
   for (int d = 0; d < p->ndim; d++)
     n *= p->shape[d];
   return n;
 }
 
-static atoll_err check(const atoll_model *m, const atoll_stage_params *p)
-{
+static atoll_err check(const atoll_model *m, const atoll_stage_params *p) {
   if (!m || !p)
     return atoll_fail(ATOLL_USAGE, "stage without model or parameters");
   if (p->first < 0 || p->last <= p->first || p->last > atoll_model_layers(m))
-    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d, the model has 0 to %d", p->first, p->last - 1, atoll_model_layers(m) - 1);
+    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d, the model has 0 to %d", p->first, p->last - 1,
+                      atoll_model_layers(m) - 1);
   if (p->B < 1 || p->S < 1 || p->S > atoll_model_config(m)->context)
-    return atoll_fail(ATOLL_USAGE, "stage for micro-batches of %lld samples of %lld tokens; context is %lld", (long long)p->B, (long long)p->S,
-                      (long long)atoll_model_config(m)->context);
+    return atoll_fail(ATOLL_USAGE, "stage for micro-batches of %lld samples of %lld tokens; context is %lld",
+                      (long long)p->B, (long long)p->S, (long long)atoll_model_config(m)->context);
   if (p->train && (p->slots < 1 || p->partials < 1))
-    return atoll_fail(ATOLL_USAGE, "stage with %d slots and %d gradient buffers, at least 1 of each is needed to train", p->slots, p->partials);
+    return atoll_fail(ATOLL_USAGE, "stage with %d slots and %d gradient buffers, at least 1 of each is needed to train",
+                      p->slots, p->partials);
   for (int l = p->first; p->policy && l < p->last; l++)
     if ((unsigned)p->policy[l - p->first] >= ATOLL_POLICIES)
       return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", l, (int)p->policy[l - p->first]);
@@ -84,8 +82,7 @@ struct sizes {
   int passes;
 };
 
-static struct sizes sizes_of(const atoll_stage *s)
-{
+static struct sizes sizes_of(const atoll_stage *s) {
   struct sizes z = {0};
   z.pass = 4 * s->B * s->S * atoll_model_config(s->m)->width;
   for (int l = s->first; l < s->last; l++) {
@@ -104,8 +101,7 @@ static struct sizes sizes_of(const atoll_stage *s)
 }
 
 /* The lists that depend on model and range only. */
-static atoll_err describe(atoll_stage *s)
-{
+static atoll_err describe(atoll_stage *s) {
   int layers = s->last - s->first, room = layers * LAYER_PARAMS;
   s->index = calloc((size_t)room, sizeof *s->index);
   s->offset = calloc((size_t)room, sizeof *s->offset);
@@ -139,8 +135,7 @@ static atoll_err describe(atoll_stage *s)
   return ATOLL_OK;
 }
 
-static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int zero, void *out)
-{
+static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int zero, void *out) {
   void *p = NULL;
   ATOLL_TRY(zero ? atoll_mem_calloc(mem, c, (size_t)bytes, &p) : atoll_mem_alloc(mem, c, (size_t)bytes, &p));
   memcpy(out, &p, sizeof p);
@@ -148,8 +143,7 @@ static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int z
 }
 
 /* Every byte of a stage's accounts is taken here, for real stages and for atoll_stage_bytes() alike. */
-static atoll_err allocate(atoll_stage *s, atoll_mem *mem)
-{
+static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
   struct sizes z = sizes_of(s);
   ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, 4 * s->params, 1, &s->param));
   if (s->train) {
@@ -172,8 +166,7 @@ static atoll_err allocate(atoll_stage *s, atoll_mem *mem)
   return atoll_arena_create(mem, ATOLL_MEM_WORKSPACE, (size_t)z.work, &s->e.work);
 }
 
-static atoll_err views(atoll_stage *s)
-{
+static atoll_err views(atoll_stage *s) {
   float *const base[] = {s->param, s->train ? s->grad[0] : NULL, s->moment[0], s->moment[1]};
   for (int k = 0; k < 4; k++) {
     s->tensor[k] = calloc((size_t)s->n, sizeof **s->tensor);
@@ -181,15 +174,15 @@ static atoll_err views(atoll_stage *s)
       return atoll_fail(ATOLL_NOMEM, "no memory for %d tensor descriptions", s->n);
     for (int i = 0; i < s->n; i++) {
       const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
-      ATOLL_TRY(atoll_tensor_init(&s->tensor[k][i], p->name, ATOLL_F32, p->ndim, p->shape, base[k] ? base[k] + s->offset[i] : NULL));
+      ATOLL_TRY(atoll_tensor_init(&s->tensor[k][i], p->name, ATOLL_F32, p->ndim, p->shape,
+                                  base[k] ? base[k] + s->offset[i] : NULL));
       s->tensor[k][i].device = s->e.device;
     }
   }
   return ATOLL_OK;
 }
 
-static void release(atoll_stage *s, atoll_mem *mem)
-{
+static void release(atoll_stage *s, atoll_mem *mem) {
   atoll_arena_destroy(&s->e.work);
   for (int i = 0; i < 2; i++) {
     atoll_mem_free(mem, &s->pass[i]);
@@ -213,8 +206,7 @@ static void release(atoll_stage *s, atoll_mem *mem)
   free(s);
 }
 
-static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_stage **out)
-{
+static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_stage **out) {
   ATOLL_TRY(check(m, p));
   atoll_stage *s = calloc(1, sizeof *s);
   if (!s)
@@ -237,8 +229,7 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, int64_t bytes[ATOLL_MEM_CATEGORIES])
-{
+atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   atoll_stage *s = NULL;
   atoll_mem *mem = NULL;
   ATOLL_TRY(begin(m, p, &s));
@@ -253,8 +244,8 @@ done:
   return err;
 }
 
-atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e, atoll_stage **out)
-{
+atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e,
+                             atoll_stage **out) {
   if (!e || !e->mem || !e->compute || !e->kernels || !out)
     return atoll_fail(ATOLL_USAGE, "stage without memory, compute queue, kernels or result");
   atoll_stage *s = NULL;
@@ -271,8 +262,7 @@ undo:
   return err;
 }
 
-void atoll_stage_destroy(atoll_stage **stage)
-{
+void atoll_stage_destroy(atoll_stage **stage) {
   if (!stage || !*stage)
     return;
   if (!atoll_mem_counting((*stage)->e.mem))
@@ -283,15 +273,11 @@ void atoll_stage_destroy(atoll_stage **stage)
 
 /* ---- running ---- */
 
-static int is_head(const atoll_stage *s, int layer)
-{
-  return atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_HEAD;
-}
+static int is_head(const atoll_stage *s, int layer) { return atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_HEAD; }
 
-/* Offset of layer's saved bytes in a slot. When the first layer's input is the caller's, its region begins before the slot; layers
- * never touch that room. */
-static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer)
-{
+/* Offset of layer's saved bytes in a slot. When the first layer's input is the caller's, its region begins before the
+ * slot; layers never touch that room. */
+static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer) {
   uintptr_t at = (uintptr_t)slot->base;
   if (s->first > 0)
     at -= (uintptr_t)layer_input_size(s->m, s->first, s->B, s->S);
@@ -300,8 +286,7 @@ static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer)
   return (char *)at;
 }
 
-static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b)
-{
+static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b) {
   int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
   memset(b, 0, sizeof *b);
   for (int i = 0; i < k; i++) {
@@ -314,13 +299,13 @@ static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_bu
   }
 }
 
-static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c)
-{
+static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c) {
   if (!s || !c)
     return atoll_fail(ATOLL_USAGE, "stage or call missing");
   if (c->B < 1 || c->B > s->B || c->S < 1 || c->S > s->S)
-    return atoll_fail(ATOLL_USAGE, "stage was made for micro-batches of %lld samples of %lld tokens; the call has %lld of %lld", (long long)s->B,
-                      (long long)s->S, (long long)c->B, (long long)c->S);
+    return atoll_fail(ATOLL_USAGE,
+                      "stage was made for micro-batches of %lld samples of %lld tokens; the call has %lld of %lld",
+                      (long long)s->B, (long long)s->S, (long long)c->B, (long long)c->S);
   if (s->train ? slot < 0 || slot >= s->slots : slot != 0)
     return atoll_fail(ATOLL_USAGE, "activation slot %d of %d", slot, s->train ? s->slots : 1);
   if (c->train && !s->train)
@@ -328,9 +313,8 @@ static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c)
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x, const int32_t *tokens, const int32_t *targets,
-                              float *y, float *loss)
-{
+atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x, const int32_t *tokens,
+                              const int32_t *targets, float *y, float *loss) {
   ATOLL_TRY(check_call(s, slot, c));
   int head = is_head(s, s->last - 1);
   if ((s->first == 0 ? !tokens : !x) || (head ? !targets || !loss : !y))
@@ -349,7 +333,8 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
     float *out = y;
     if (l + 1 < s->last)
       out = sl ? (float *)(void *)saved_at(s, sl, l + 1) : s->pass[turn];
-    ATOLL_TRY(atoll_layer_forward(s->m, l, s->policy[l - s->first], &s->e, c, &b, in, tokens, targets, is_head(s, l) ? NULL : out, loss));
+    ATOLL_TRY(atoll_layer_forward(s->m, l, s->policy[l - s->first], &s->e, c, &b, in, tokens, targets,
+                                  is_head(s, l) ? NULL : out, loss));
     in = out;
     turn = !turn;
   }
@@ -358,8 +343,8 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy, float *dx, atoll_event *dx_ready)
-{
+atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy, float *dx,
+                               atoll_event *dx_ready) {
   ATOLL_TRY(check_call(s, slot, c));
   if (!s->train || !c->train)
     return atoll_fail(ATOLL_USAGE, "backward without training");
@@ -367,10 +352,12 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
     return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
   struct slot *sl = &s->slot[slot];
   if (!sl->busy || sl->B != c->B || sl->S != c->S)
-    return atoll_fail(ATOLL_USAGE, "activation slot %d holds no forward of %lld samples of %lld tokens", slot, (long long)c->B, (long long)c->S);
+    return atoll_fail(ATOLL_USAGE, "activation slot %d holds no forward of %lld samples of %lld tokens", slot,
+                      (long long)c->B, (long long)c->S);
   int head = is_head(s, s->last - 1);
   if ((!head && !dy) || (s->first > 0 && !dx))
-    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d: a gradient of its boundary is missing", s->first, s->last - 1);
+    return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d: a gradient of its boundary is missing", s->first,
+                      s->last - 1);
   sl->busy = 0;
   const float *from = dy;
   int turn = 0;
@@ -398,28 +385,17 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
 
 /* ---- flat buffers ---- */
 
-int64_t atoll_stage_param_elements(const atoll_stage *s)
-{
-  return s->params;
-}
+int64_t atoll_stage_param_elements(const atoll_stage *s) { return s->params; }
 
-int64_t atoll_stage_grad_elements(const atoll_stage *s)
-{
-  return s->grads;
-}
+int64_t atoll_stage_grad_elements(const atoll_stage *s) { return s->grads; }
 
-float *atoll_stage_flat_params(atoll_stage *s)
-{
-  return s->param;
-}
+float *atoll_stage_flat_params(atoll_stage *s) { return s->param; }
 
-float *atoll_stage_flat_grad(atoll_stage *s, int partial)
-{
+float *atoll_stage_flat_grad(atoll_stage *s, int partial) {
   return partial >= 0 && partial < s->partials ? s->grad[partial] : NULL;
 }
 
-atoll_err atoll_stage_fold_tied(atoll_stage *s, int partial)
-{
+atoll_err atoll_stage_fold_tied(atoll_stage *s, int partial) {
   if (partial < 0 || partial >= s->partials)
     return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
   if (s->second_of < 0)
@@ -428,8 +404,7 @@ atoll_err atoll_stage_fold_tied(atoll_stage *s, int partial)
   return s->e.kernels->add(s->e.compute, g + s->second, g + s->offset[s->second_of], s->grads - s->second);
 }
 
-float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *is_first_use)
-{
+float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *is_first_use) {
   *count = 0;
   if (partial < 0 || partial >= s->partials || s->second_of >= 0)
     return NULL;
@@ -450,9 +425,9 @@ struct zero_args {
   int64_t n;
 };
 
-/* By all threads: half a gigabyte is otherwise a tenth of a second, and pages then lie near the threads that use them. */
-static atoll_err zero_task(void *args, void *stream)
-{
+/* By all threads: half a gigabyte is otherwise a tenth of a second, and pages then lie near the threads that use them.
+ */
+static atoll_err zero_task(void *args, void *stream) {
   enum { PIECE = 1 << 18 };
   const struct zero_args *a = args;
   (void)stream;
@@ -462,8 +437,7 @@ static atoll_err zero_task(void *args, void *stream)
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial)
-{
+atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial) {
   if (partial < 0 || partial >= s->partials)
     return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
   if (!atoll_device_host_memory(s->e.device))
@@ -472,21 +446,20 @@ atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial)
   return atoll_queue_submit(s->e.compute, zero_task, &a, sizeof a);
 }
 
-atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param)
-{
+atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param) {
   if (partial < 0 || partial >= s->partials || !by_param)
     return atoll_fail(ATOLL_USAGE, "sum of squares of gradient buffer %d of %d", partial, s->partials);
   for (int i = 0; i < s->n; i++) {
     const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
     if (p->layer < s->first || p->layer >= s->last) /* a tied tensor's second use: its first user counts it */
       continue;
-    ATOLL_TRY(s->e.kernels->sum_squares(s->e.compute, s->grad[partial] + s->offset[i], count_of(p), &by_param[s->index[i]]));
+    ATOLL_TRY(
+        s->e.kernels->sum_squares(s->e.compute, s->grad[partial] + s->offset[i], count_of(p), &by_param[s->index[i]]));
   }
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p)
-{
+atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p) {
   if (partial < 0 || partial >= s->partials || !p)
     return atoll_fail(ATOLL_USAGE, "AdamW with gradient buffer %d of %d", partial, s->partials);
   atoll_adamw plain = *p;
@@ -494,16 +467,17 @@ atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p)
   for (int i = 0; i < s->n; i++) {
     const atoll_model_param *mp = atoll_model_param_at(s->m, s->index[i]);
     int64_t at = s->offset[i];
-    ATOLL_TRY(s->e.kernels->adamw(s->e.compute, s->param + at, s->grad[partial] + at, s->moment[0] + at, s->moment[1] + at, count_of(mp),
-                                  mp->decay ? p : &plain));
+    ATOLL_TRY(s->e.kernels->adamw(s->e.compute, s->param + at, s->grad[partial] + at, s->moment[0] + at,
+                                  s->moment[1] + at, count_of(mp), mp->decay ? p : &plain));
   }
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll_tensor **tensors, const int **index, int *n)
-{
+atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll_tensor **tensors, const int **index,
+                              int *n) {
   if (!s || (unsigned)what > ATOLL_STAGE_MOMENT2 || (what != ATOLL_STAGE_PARAM && !s->train))
-    return atoll_fail(ATOLL_USAGE, "stage tensors of kind %d: %s", (int)what, s && !s->train ? "the stage does not train" : "unknown kind");
+    return atoll_fail(ATOLL_USAGE, "stage tensors of kind %d: %s", (int)what,
+                      s && !s->train ? "the stage does not train" : "unknown kind");
   *tensors = s->tensor[what];
   *index = s->index;
   *n = s->n;
@@ -523,8 +497,7 @@ struct init_args {
 };
 
 /* Pieces of an even number of elements, so that each normal is the one a single call would give. */
-static atoll_err init_task(void *args, void *stream)
-{
+static atoll_err init_task(void *args, void *stream) {
   enum { PIECE = 1 << 16 };
   const struct init_args *a = args;
   (void)stream;
@@ -541,15 +514,20 @@ static atoll_err init_task(void *args, void *stream)
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed)
-{
+atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed) {
   if (atoll_mem_counting(s->e.mem))
     return ATOLL_OK;
   if (!atoll_device_host_memory(s->e.device))
     return atoll_fail(ATOLL_UNSUPPORTED, "initial values on device kind '%s'", atoll_device_kind(s->e.device));
   for (int i = 0; i < s->n; i++) {
     const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
-    struct init_args a = {atoll_device_threads(s->e.device), s->param + s->offset[i], count_of(p), seed, s->index[i], p->init, (float)p->init_std};
+    struct init_args a = {atoll_device_threads(s->e.device),
+                          s->param + s->offset[i],
+                          count_of(p),
+                          seed,
+                          s->index[i],
+                          p->init,
+                          (float)p->init_std};
     ATOLL_TRY(atoll_queue_submit(s->e.compute, init_task, &a, sizeof a));
   }
   return ATOLL_OK;

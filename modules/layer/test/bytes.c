@@ -1,9 +1,8 @@
-/* The bytes a stage takes are, to the byte, what atoll_stage_bytes() says and what the expressions of its layers add up to, for real and
- * for counting memory. */
+/* The bytes a stage takes are, to the byte, what atoll_stage_bytes() says and what the expressions of its layers add up
+ * to, for real and for counting memory. */
 #include "stage_test.h"
 
-static int64_t eval(const atoll_sym *e, int64_t B, int64_t S)
-{
+static int64_t eval(const atoll_sym *e, int64_t B, int64_t S) {
   const char *const names[] = {"B", "S"};
   const int64_t values[] = {B, S};
   int64_t v = -1;
@@ -12,18 +11,22 @@ static int64_t eval(const atoll_sym *e, int64_t B, int64_t S)
   return v;
 }
 
-static int64_t line(int64_t bytes)
-{
-  return (bytes + 63) / 64 * 64;
-}
+static int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S, atoll_policy policy, int slots, int partials, int real)
-{
+static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S, atoll_policy policy, int slots,
+                int partials, int real) {
   const atoll_model_params *c = atoll_model_config(m);
   atoll_policy policies[64];
   for (int i = 0; i < 64; i++)
     policies[i] = policy;
-  atoll_stage_params p = {.first = first, .last = last, .policy = policies, .B = B, .S = S, .slots = slots, .partials = partials, .train = 1};
+  atoll_stage_params p = {.first = first,
+                          .last = last,
+                          .policy = policies,
+                          .B = B,
+                          .S = S,
+                          .slots = slots,
+                          .partials = partials,
+                          .train = 1};
   int64_t said[ATOLL_MEM_CATEGORIES];
   OK(atoll_stage_bytes(m, &p, said));
 
@@ -70,8 +73,7 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
   }
 }
 
-static void small(void **state)
-{
+static void small(void **state) {
   (void)state;
   const int64_t shapes[][2] = {{1, 1}, {1, 17}, {3, 31}, {4, 40}};
   for (int dropout = 0; dropout < 2; dropout++) {
@@ -86,8 +88,7 @@ static void small(void **state)
 }
 
 /* Sizes that no test machine holds. */
-static void huge(void **state)
-{
+static void huge(void **state) {
   (void)state;
   const char *const presets[] = {"gpt2-124m", "gpt2-1.5b"};
   for (int i = 0; i < 2; i++) {
@@ -103,8 +104,7 @@ static void huge(void **state)
 }
 
 /* 10 values a block per element of B S H, 16 when eager; statistics and log-sum-exp on top. */
-static void policies(void **state)
-{
+static void policies(void **state) {
   (void)state;
   atoll_model *m = model_of(2, 64, 4, 67, 64, 0);
   atoll_syms *pool = NULL;
@@ -117,8 +117,7 @@ static void policies(void **state)
 }
 
 /* A stage whose memory runs out at any allocation leaves nothing behind. */
-static void no_memory(void **state)
-{
+static void no_memory(void **state) {
   (void)state;
   atoll_model *m = model_of(2, 32, 2, 67, 16, 0);
   rig r = rig_open(m, "cpu", "cpu", 1, 0);
@@ -142,8 +141,8 @@ static void no_memory(void **state)
   atoll_model_destroy(&m);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(small), cmocka_unit_test(huge), cmocka_unit_test(policies), cmocka_unit_test(no_memory)};
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(small), cmocka_unit_test(huge), cmocka_unit_test(policies),
+                                     cmocka_unit_test(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

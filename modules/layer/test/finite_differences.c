@@ -1,6 +1,7 @@
-/* Gradients, dropout included, are the slopes of the loss: a forward pass in double, written out here from the formulas of the model, is
- * differenced centrally (error about 1e-9) and compared with the gradients of the cpu kernels. Tolerance 3e-5 of a tensor's largest slope, as for
- * the recorded references; masks come from the generator's single-number function, keyed as layer.h and kernel.h state. */
+/* Gradients, dropout included, are the slopes of the loss: a forward pass in double, written out here from the formulas
+ * of the model, is differenced centrally (error about 1e-9) and compared with the gradients of the cpu kernels.
+ * Tolerance 3e-5 of a tensor's largest slope, as for the recorded references; masks come from the generator's
+ * single-number function, keyed as layer.h and kernel.h state. */
 #include "stage_test.h"
 
 enum { L = 2, H = 20, A = 2, V = 23, C = 16, B = 2, S = 13, F = 4 * H, D = H / A, R = B * S };
@@ -8,16 +9,14 @@ enum { L = 2, H = 20, A = 2, V = 23, C = 16, B = 2, S = 13, F = 4 * H, D = H / A
 
 static double *param[64]; /* by model index */
 
-static double mask(double p, uint64_t sample, int layer, atoll_rng_site site, int64_t element)
-{
+static double mask(double p, uint64_t sample, int layer, atoll_rng_site site, int64_t element) {
   if (p <= 0)
     return 1;
   atoll_rng_key key = {.seed = 9, .step = 3, .sample = sample, .layer = (uint32_t)layer, .site = site};
   return atoll_rng_bits(&key, (uint64_t)element) < (uint32_t)(p * 4294967296.0) ? 0 : 1 / (1 - p);
 }
 
-static void norm(const double *x, const double *g, const double *b, double *y)
-{
+static void norm(const double *x, const double *g, const double *b, double *y) {
   double m = 0, v = 0;
   for (int i = 0; i < H; i++)
     m += x[i] / H;
@@ -27,8 +26,7 @@ static void norm(const double *x, const double *g, const double *b, double *y)
     y[i] = (x[i] - m) / sqrt(v + 1e-5) * g[i] + b[i];
 }
 
-static void linear(const double *x, const double *w, const double *b, double *y, int in, int out)
-{
+static void linear(const double *x, const double *w, const double *b, double *y, int in, int out) {
   for (int o = 0; o < out; o++) {
     y[o] = b[o];
     for (int i = 0; i < in; i++)
@@ -37,12 +35,12 @@ static void linear(const double *x, const double *w, const double *b, double *y,
 }
 
 /* Mean loss over the R tokens. */
-static double loss(const int32_t *tokens, const int32_t *targets, double p)
-{
+static double loss(const int32_t *tokens, const int32_t *targets, double p) {
   static double x[R][H], n[H], qkv[R][3 * H], o[R][H], z[H], f[F], logits[V];
   for (int r = 0; r < R; r++)
     for (int i = 0; i < H; i++)
-      x[r][i] = (param[0][tokens[r] * H + i] + param[1][r % S * H + i]) * mask(p, (uint64_t)(r / S), 0, ATOLL_RNG_DROP_EMBED, r % S * H + i);
+      x[r][i] = (param[0][tokens[r] * H + i] + param[1][r % S * H + i]) *
+                mask(p, (uint64_t)(r / S), 0, ATOLL_RNG_DROP_EMBED, r % S * H + i);
   for (int l = 0; l < L; l++) {
     double **w = param + 2 + 12 * l;
     for (int r = 0; r < R; r++) {
@@ -65,7 +63,8 @@ static double loss(const int32_t *tokens, const int32_t *targets, double p)
           o[r][h * D + d] = 0;
         for (int k = 0; k <= q; k++)
           for (int d = 0; d < D; d++)
-            o[r][h * D + d] += s[k] / sum * mask(p, (uint64_t)b, l + 1, ATOLL_RNG_DROP_ATTENTION, (h * S + q) * S + k) * qkv[b * S + k][2 * H + h * D + d];
+            o[r][h * D + d] += s[k] / sum * mask(p, (uint64_t)b, l + 1, ATOLL_RNG_DROP_ATTENTION, (h * S + q) * S + k) *
+                               qkv[b * S + k][2 * H + h * D + d];
       }
     for (int r = 0; r < R; r++) {
       linear(o[r], w[4], w[5], z, H, H);
@@ -100,8 +99,7 @@ static double loss(const int32_t *tokens, const int32_t *targets, double p)
 }
 
 /* The values the stage has, so that both see the same f32 numbers. */
-static void copy(const atoll_model *m, int index, float *values, int64_t n)
-{
+static void copy(const atoll_model *m, int index, float *values, int64_t n) {
   (void)m;
   for (int64_t i = 0; i < n; i++) {
     if (n == H || n == 3 * H || n == F) /* biases and norms too: away from 0 and 1 */
@@ -110,8 +108,7 @@ static void copy(const atoll_model *m, int index, float *values, int64_t n)
   }
 }
 
-static void slopes(double p)
-{
+static void slopes(double p) {
   const int whole[] = {0, L + 2};
   atoll_model *m = model_of(L, H, A, V, C, p);
   for (int i = 0; i < atoll_model_params_count(m); i++)
@@ -143,7 +140,8 @@ static void slopes(double p)
       param[i][e] = old;
       double slope = (up - down) / (2 * step);
       if (!(fabs(got.grad[at + e] - slope) <= 3e-5 * most + 1e-9))
-        fail_msg("gradient of %s[%lld]: %.9g, slope %.9g, largest %.3g", mp->name, (long long)e, got.grad[at + e], slope, most);
+        fail_msg("gradient of %s[%lld]: %.9g, slope %.9g, largest %.3g", mp->name, (long long)e, got.grad[at + e],
+                 slope, most);
     }
     at += n;
   }
@@ -154,20 +152,17 @@ static void slopes(double p)
   atoll_model_destroy(&m);
 }
 
-static void plain(void **state)
-{
+static void plain(void **state) {
   (void)state;
   slopes(0);
 }
 
-static void dropout(void **state)
-{
+static void dropout(void **state) {
   (void)state;
   slopes(DROP);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
-/* The head gives the same whether its rows fill several chunks of logits or one: losses, input gradient and the sums of weight gradients. The
- * vocabulary is large, because the chunk shrinks with it (16 rows from a million ids on); tolerance as in reference.c. */
+/* The head gives the same whether its rows fill several chunks of logits or one: losses, input gradient and the sums of
+ * weight gradients. The vocabulary is large, because the chunk shrinks with it (16 rows from a million ids on);
+ * tolerance as in reference.c. */
 #include "stage_test.h"
 
 enum { V = 1000000, H = 4, B = 2, S = 21, R = B * S };
@@ -11,16 +12,16 @@ struct outcome {
 static int64_t sizes[] = {(int64_t)V * H, H, H};
 
 /* Rows [first, first + n) as one sample. */
-static void rows(rig *r, const float *const *weight, const float *x, const int32_t *targets, int first, int n, struct outcome *o)
-{
+static void rows(rig *r, const float *const *weight, const float *x, const int32_t *targets, int first, int n,
+                 struct outcome *o) {
   atoll_call c = {.B = 1, .S = n, .loss_scale = 1.0f / R, .train = 1};
   atoll_layer_buffers b = {.weight = {weight[0], weight[1], weight[2]}, .grad = {o->grad[0], o->grad[1], o->grad[2]}};
-  OK(atoll_layer_forward(r->m, 2, ATOLL_POLICY_EXACT, &r->e, &c, &b, x + first * H, NULL, targets + first, o->dx + first * H, o->loss + first));
+  OK(atoll_layer_forward(r->m, 2, ATOLL_POLICY_EXACT, &r->e, &c, &b, x + first * H, NULL, targets + first,
+                         o->dx + first * H, o->loss + first));
   OK(atoll_queue_sync(r->e.compute));
 }
 
-static void close_to(const char *what, const float *a, const float *b, int64_t n)
-{
+static void close_to(const char *what, const float *a, const float *b, int64_t n) {
   double most = 0;
   for (int64_t i = 0; i < n; i++)
     most = fmax(most, fabs(b[i]));
@@ -30,8 +31,7 @@ static void close_to(const char *what, const float *a, const float *b, int64_t n
       fail_msg("%s[%lld]: %.9g, in one chunk %.9g, largest %.3g", what, (long long)i, a[i], b[i], most);
 }
 
-static void chunks(void **state)
-{
+static void chunks(void **state) {
   (void)state;
   atoll_model *m = model_of(1, H, 1, V, R, 0);
   rig r = rig_open(m, "cpu", "cpu", 2, 0);
@@ -39,8 +39,10 @@ static void chunks(void **state)
   OK(atoll_syms_create(&pool));
   const char *const names[] = {"B", "S"};
   int64_t work = 0, one = 0;
-  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT), names, (const int64_t[]){1, R}, 2, &work));
-  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT), names, (const int64_t[]){1, 16}, 2, &one));
+  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT), names, (const int64_t[]){1, R}, 2,
+                        &work));
+  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT), names, (const int64_t[]){1, 16}, 2,
+                        &one));
   assert_int_equal(work, one); /* 42 rows need no more than 16: there are three chunks */
   OK(atoll_arena_create(r.e.mem, ATOLL_MEM_WORKSPACE, (size_t)work, &r.e.work));
 
@@ -78,8 +80,7 @@ static void chunks(void **state)
   atoll_model_destroy(&m);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(chunks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

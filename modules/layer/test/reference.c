@@ -1,14 +1,15 @@
-/* Losses and every gradient of a small GPT-2 agree with recorded float64 values (regression/reference/gpt2_reference.py), for both backends.
+/* Losses and every gradient of a small GPT-2 agree with recorded float64 values
+ * (regression/reference/gpt2_reference.py), for both backends.
  *
- * Tolerance: per tensor, 1e-5 of its largest gradient for cpu. Each stored f32 value is rounded by 6e-8; a gradient passes through about
- * 30 roundings and sums of up to 100 terms on its way, and differences (norms, softmax) magnify that by about ten. Losses, of size 4.6: 2e-6
- * relative. `ref` has double sums but f32 values between kernels, so only somewhat better. */
+ * Tolerance: per tensor, 1e-5 of its largest gradient for cpu. Each stored f32 value is rounded by 6e-8; a gradient
+ * passes through about 30 roundings and sums of up to 100 terms on its way, and differences (norms, softmax) magnify
+ * that by about ten. Losses, of size 4.6: 2e-6 relative. `ref` has double sums but f32 values between kernels, so only
+ * somewhat better. */
 #include "stage_test.h"
 
 enum { L = 2, H = 24, A = 3, V = 29, C = 12, B = 2, S = 11 };
 
-static void set(const atoll_model *m, int param, float *values, int64_t n)
-{
+static void set(const atoll_model *m, int param, float *values, int64_t n) {
   const atoll_model_param *p = atoll_model_param_at(m, param);
   int residual = !!strstr(p->name, "c_proj.weight");
   double scale = p->ndim == 1 ? 0.5 : residual ? 0.5 : 1;
@@ -19,8 +20,7 @@ static void set(const atoll_model *m, int param, float *values, int64_t n)
   }
 }
 
-static double *recorded(int64_t n)
-{
+static double *recorded(int64_t n) {
   char path[4096];
   snprintf(path, sizeof path, "%s/regression/reference/gpt2_reference.f64", ATOLL_SOURCE_DIR);
   FILE *f = fopen(path, "rb");
@@ -33,8 +33,7 @@ static double *recorded(int64_t n)
   return v;
 }
 
-static void agrees(const char *kernels, double tolerance)
-{
+static void agrees(const char *kernels, double tolerance) {
   const int whole[] = {0, L + 2};
   atoll_model *m = model_of(L, H, A, V, C, 0);
   int64_t R = B * S, n = atoll_model_elements(m);
@@ -56,8 +55,8 @@ static void agrees(const char *kernels, double tolerance)
       double error = fabs(got.grad[at + e] - want[R + at + e]);
       worst = fmax(worst, error);
       if (!(error <= tolerance * most))
-        fail_msg("%s gradient of %s[%lld]: %.9g, recorded %.12g, largest %.3g", kernels, mp->name, (long long)e, got.grad[at + e],
-                 want[R + at + e], most);
+        fail_msg("%s gradient of %s[%lld]: %.9g, recorded %.12g, largest %.3g", kernels, mp->name, (long long)e,
+                 got.grad[at + e], want[R + at + e], most);
     }
     if (getenv("ATOLL_TEST_VERBOSE"))
       printf("%-24s %.2e of %.2e\n", mp->name, worst / most, most);
@@ -69,20 +68,17 @@ static void agrees(const char *kernels, double tolerance)
   atoll_model_destroy(&m);
 }
 
-static void cpu(void **state)
-{
+static void cpu(void **state) {
   (void)state;
   agrees("cpu", 1e-5);
 }
 
-static void ref(void **state)
-{
+static void ref(void **state) {
   (void)state;
   agrees("ref", 5e-6);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cpu), cmocka_unit_test(ref)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

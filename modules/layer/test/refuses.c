@@ -1,8 +1,7 @@
 /* Bad ids are CORRUPT and named; calls that do not fit the stage are USAGE; a tied tensor's owners are told apart. */
 #include "stage_test.h"
 
-static void bad_ids(void **state)
-{
+static void bad_ids(void **state) {
   (void)state;
   const char *const kernels[] = {"cpu", "ref"};
   for (int k = 0; k < 2; k++) {
@@ -39,15 +38,13 @@ static void bad_ids(void **state)
   }
 }
 
-static void refused(atoll_err err, const char *text)
-{
+static void refused(atoll_err err, const char *text) {
   assert_int_equal(err, ATOLL_USAGE);
   if (!strstr(atoll_err_message(), text))
     fail_msg("'%s' does not say '%s'", atoll_err_message(), text);
 }
 
-static void bad_calls(void **state)
-{
+static void bad_calls(void **state) {
   (void)state;
   atoll_model *m = model_of(2, 16, 2, 50, 8, 0);
   rig r = rig_open(m, "cpu", "cpu", 1, 0);
@@ -93,9 +90,9 @@ static void bad_calls(void **state)
   atoll_model_destroy(&m);
 }
 
-/* Validation gives the losses that training gives without dropout, on training and on forward-only stages, and leaves gradients alone. */
-static void validation(void **state)
-{
+/* Validation gives the losses that training gives without dropout, on training and on forward-only stages, and leaves
+ * gradients alone. */
+static void validation(void **state) {
   (void)state;
   atoll_model *m = model_of(2, 16, 2, 50, 8, 0), *dropping = model_of(2, 16, 2, 50, 8, 0.5);
   rig r = rig_open(m, "cpu", "cpu", 2, 0);
@@ -125,14 +122,14 @@ static void validation(void **state)
 }
 
 /* The optimizer reaches every parameter, decays matrices only, and by_param covers what the stage owns first. */
-static void optimizer(void **state)
-{
+static void optimizer(void **state) {
   (void)state;
   atoll_model *m = model_of(1, 16, 2, 50, 8, 0);
   rig r = rig_open(m, "cpu", "cpu", 2, 0);
   const int cuts[][2] = {{0, 3}, {1, 3}};
   for (int k = 0; k < 2; k++) {
-    atoll_stage_params p = {.first = cuts[k][0], .last = cuts[k][1], .B = 2, .S = 8, .slots = 1, .partials = 2, .train = 1};
+    atoll_stage_params p = {
+        .first = cuts[k][0], .last = cuts[k][1], .B = 2, .S = 8, .slots = 1, .partials = 2, .train = 1};
     atoll_stage *s = NULL;
     OK(atoll_stage_create(m, &p, &r.e, &s));
     OK(atoll_stage_init(s, 3));
@@ -154,7 +151,14 @@ static void optimizer(void **state)
       int owner = index[i] > 1 || k == 0;
       assert_true(by_param[index[i]] == (owner ? 4.0 * (double)atoll_tensor_local_count(&w[i]) : -1));
     }
-    atoll_adamw a = {.lr = 0.5f, .beta1 = 0.9f, .beta2 = 0.5f, .eps = 0, .decay = 0.5f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.5f};
+    atoll_adamw a = {.lr = 0.5f,
+                     .beta1 = 0.9f,
+                     .beta2 = 0.5f,
+                     .eps = 0,
+                     .decay = 0.5f,
+                     .grad_scale = 1,
+                     .bias1 = 0.1f,
+                     .bias2 = 0.5f};
     OK(atoll_stage_adamw(s, 1, &a)); /* first step: the update is lr x sign(g) */
     OK(atoll_queue_sync(r.e.compute));
     for (int i = 0; i < n; i++) {
@@ -169,8 +173,8 @@ static void optimizer(void **state)
   atoll_model_destroy(&m);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(bad_ids), cmocka_unit_test(bad_calls), cmocka_unit_test(validation), cmocka_unit_test(optimizer)};
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bad_ids), cmocka_unit_test(bad_calls),
+                                     cmocka_unit_test(validation), cmocka_unit_test(optimizer)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,7 @@
 
 static const int whole[] = {0, 5};
 
-static void each_way(int64_t B, int64_t S, double dropout)
-{
+static void each_way(int64_t B, int64_t S, double dropout) {
   atoll_model *m = model_of(3, 48, 3, 67, 40, dropout);
   rig base = rig_open(m, "cpu", "cpu", 1, 0);
   result expected = run_step(&base, whole, 1, ATOLL_POLICY_EXACT, B, S, 3, NULL);
@@ -42,20 +41,17 @@ static void each_way(int64_t B, int64_t S, double dropout)
   atoll_model_destroy(&m);
 }
 
-static void plain(void **state)
-{
+static void plain(void **state) {
   (void)state;
   each_way(2, 33, 0);
 }
 
-static void dropout(void **state)
-{
+static void dropout(void **state) {
   (void)state;
   each_way(3, 17, 0.2);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

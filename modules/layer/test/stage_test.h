@@ -15,15 +15,15 @@
 
 #include "atoll/layer.h"
 
-#define OK(call)                                                                   \
-  do {                                                                             \
-    atoll_err ok_err_ = (call);                                                    \
-    if (ok_err_ != ATOLL_OK)                                                       \
-      fail_msg("%s: %s: %s", #call, atoll_err_name(ok_err_), atoll_err_message()); \
+#define OK(call)                                                                                                       \
+  do {                                                                                                                 \
+    atoll_err ok_err_ = (call);                                                                                        \
+    if (ok_err_ != ATOLL_OK)                                                                                           \
+      fail_msg("%s: %s: %s", #call, atoll_err_name(ok_err_), atoll_err_message());                                     \
   } while (0)
 
-static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads, int64_t vocab, int64_t context, double dropout)
-{
+static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads, int64_t vocab, int64_t context,
+                                    double dropout) {
   atoll_model_params p;
   atoll_model_params_init(&p);
   p.layers = layers, p.width = width, p.heads = heads, p.vocab = vocab, p.context = context, p.dropout = dropout;
@@ -38,8 +38,7 @@ typedef struct rig {
   atoll_exec e;
 } rig;
 
-static inline rig rig_open(const atoll_model *m, const char *kind, const char *kernels, int threads, int counting)
-{
+static inline rig rig_open(const atoll_model *m, const char *kind, const char *kernels, int threads, int counting) {
   rig r = {.m = m};
   atoll_device_params p;
   atoll_device_params_init(&p);
@@ -51,8 +50,7 @@ static inline rig rig_open(const atoll_model *m, const char *kind, const char *k
   return r;
 }
 
-static inline void rig_close(rig *r)
-{
+static inline void rig_close(rig *r) {
   int64_t held = 0;
   atoll_queue_destroy(&r->e.compute);
   atoll_device_close(&r->e.device);
@@ -61,8 +59,7 @@ static inline void rig_close(rig *r)
 }
 
 /* Ids of position i: tokens and the next ones as targets, with one target missing. */
-static inline void ids(int64_t n, int64_t vocab, int32_t *tokens, int32_t *targets)
-{
+static inline void ids(int64_t n, int64_t vocab, int32_t *tokens, int32_t *targets) {
   for (int64_t i = 0; i < n; i++) {
     tokens[i] = (int32_t)((i * i * 7 + 3 * i + 1) % vocab);
     targets[i] = i == 2 ? -1 : (int32_t)(((i + 1) * (i + 1) * 7 + 3 * (i + 1) + 1) % vocab);
@@ -75,25 +72,23 @@ typedef struct result {
   float *grad, *loss;
 } result;
 
-static inline int64_t elements(const atoll_model_param *p)
-{
+static inline int64_t elements(const atoll_model_param *p) {
   int64_t n = 1;
   for (int d = 0; d < p->ndim; d++)
     n *= p->shape[d];
   return n;
 }
 
-static inline void result_free(result *r)
-{
+static inline void result_free(result *r) {
   free(r->grad);
   free(r->loss);
 }
 
-/* One step of `micro` micro-batches of B x S through stages cut at cuts[0] = 0, ..., cuts[stages] = layers + 2; `set` (may be NULL) may
- * change parameters first. All stages are on one device; what crosses a boundary is passed by pointer. */
+/* One step of `micro` micro-batches of B x S through stages cut at cuts[0] = 0, ..., cuts[stages] = layers + 2; `set`
+ * (may be NULL) may change parameters first. All stages are on one device; what crosses a boundary is passed by
+ * pointer. */
 static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy policy, int64_t B, int64_t S, int micro,
-                              void (*set)(const atoll_model *m, int param, float *values, int64_t n))
-{
+                              void (*set)(const atoll_model *m, int param, float *values, int64_t n)) {
   const atoll_model_params *c = atoll_model_config(r->m);
   int64_t R = B * S, H = c->width;
   atoll_policy policies[64];
@@ -101,13 +96,21 @@ static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy 
     policies[i] = policy;
   atoll_stage *stage[8];
   float *x[9][2] = {{0}}, *d[9][2] = {{0}};
-  int32_t *tokens = malloc((size_t)(R * micro) * sizeof *tokens), *targets = malloc((size_t)(R * micro) * sizeof *targets);
+  int32_t *tokens = malloc((size_t)(R * micro) * sizeof *tokens),
+          *targets = malloc((size_t)(R * micro) * sizeof *targets);
   result out = {.n = atoll_model_elements(r->m), .losses = R * micro};
   out.grad = calloc((size_t)out.n, sizeof *out.grad);
   out.loss = calloc((size_t)(R * micro), sizeof *out.loss);
   ids(R * micro, c->vocab, tokens, targets);
   for (int k = 0; k < stages; k++) {
-    atoll_stage_params p = {.first = cuts[k], .last = cuts[k + 1], .policy = policies, .B = B, .S = S, .slots = 2, .partials = 1, .train = 1};
+    atoll_stage_params p = {.first = cuts[k],
+                            .last = cuts[k + 1],
+                            .policy = policies,
+                            .B = B,
+                            .S = S,
+                            .slots = 2,
+                            .partials = 1,
+                            .train = 1};
     OK(atoll_stage_create(r->m, &p, &r->e, &stage[k]));
     OK(atoll_stage_init(stage[k], 42));
     OK(atoll_stage_zero_grad(stage[k], 0));
@@ -125,9 +128,16 @@ static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy 
   }
   /* Two in flight: forward of micro-batch i, then backward of i - 1. */
   for (int i = 0; i <= micro; i++) {
-    atoll_call call = {.B = B, .S = S, .seed = 9, .step = 3, .first_sample = (uint64_t)(i * B), .loss_scale = 1.0f / (float)(R * micro), .train = 1};
+    atoll_call call = {.B = B,
+                       .S = S,
+                       .seed = 9,
+                       .step = 3,
+                       .first_sample = (uint64_t)(i * B),
+                       .loss_scale = 1.0f / (float)(R * micro),
+                       .train = 1};
     for (int k = 0; k < stages && i < micro; k++)
-      OK(atoll_stage_forward(stage[k], i % 2, &call, x[k][i % 2], tokens + i * R, targets + i * R, x[k + 1][i % 2], out.loss + i * R));
+      OK(atoll_stage_forward(stage[k], i % 2, &call, x[k][i % 2], tokens + i * R, targets + i * R, x[k + 1][i % 2],
+                             out.loss + i * R));
     int j = i - 1;
     call.first_sample = (uint64_t)(j * B);
     for (int k = stages - 1; k >= 0 && j >= 0; k--)
@@ -162,8 +172,7 @@ static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy 
   return out;
 }
 
-static inline void same_result(const result *a, const result *b)
-{
+static inline void same_result(const result *a, const result *b) {
   assert_int_equal(a->n, b->n);
   for (int64_t i = 0; i < a->losses; i++)
     if (memcmp(&a->loss[i], &b->loss[i], 4))

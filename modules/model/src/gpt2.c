@@ -1,6 +1,7 @@
 /* GPT-2 (Radford et al. 2019): learnt positions, pre-norm blocks, tanh GELU, projection tied to the token embedding.
  *
- * Names are those of the published checkpoints; matrices are [out, in], row-major (the checkpoints store them transposed). */
+ * Names are those of the published checkpoints; matrices are [out, in], row-major (the checkpoints store them
+ * transposed). */
 #include "atoll/model.h"
 
 #include <math.h>
@@ -12,19 +13,15 @@
 
 #define BLOCK_PARAMS 12
 
-static int64_t count(const atoll_model_params *c)
-{
-  return 2 + BLOCK_PARAMS * c->layers + 2;
-}
+static int64_t count(const atoll_model_params *c) { return 2 + BLOCK_PARAMS * c->layers + 2; }
 
 struct filler {
   atoll_model *m;
   int layer, n;
 };
 
-__attribute__((format(printf, 6, 7)))
-static void put(struct filler *f, atoll_init init, double std, int64_t rows, int64_t cols, const char *fmt, ...)
-{
+__attribute__((format(printf, 6, 7))) static void put(struct filler *f, atoll_init init, double std, int64_t rows,
+                                                      int64_t cols, const char *fmt, ...) {
   atoll_model_param *p = &f->m->params[f->n++];
   va_list ap;
   va_start(ap, fmt);
@@ -40,8 +37,7 @@ static void put(struct filler *f, atoll_init init, double std, int64_t rows, int
   p->tied_layer = -1;
 }
 
-static atoll_err fill(atoll_model *m)
-{
+static atoll_err fill(atoll_model *m) {
   const atoll_model_params *c = &m->config;
   int64_t H = c->width, F = c->ffn;
   double std = c->init_std, residual = std / sqrt(2.0 * (double)c->layers);
@@ -67,11 +63,11 @@ static atoll_err fill(atoll_model *m)
   f.layer = (int)c->layers + 1;
   put(&f, ATOLL_INIT_ONE, 0, H, 0, "ln_f.weight");
   put(&f, ATOLL_INIT_ZERO, 0, H, 0, "ln_f.bias");
-  return f.n == m->nparams ? ATOLL_OK : atoll_fail(ATOLL_INTERNAL, "gpt2: %d parameters made, %d counted", f.n, m->nparams);
+  return f.n == m->nparams ? ATOLL_OK
+                           : atoll_fail(ATOLL_INTERNAL, "gpt2: %d parameters made, %d counted", f.n, m->nparams);
 }
 
-static int layer_params(const atoll_model *m, int layer, int *index, int cap)
-{
+static int layer_params(const atoll_model *m, int layer, int *index, int cap) {
   int L = (int)m->config.layers, list[BLOCK_PARAMS], n = 0;
   if (layer == 0) {
     list[n++] = 0;
@@ -89,16 +85,14 @@ static int layer_params(const atoll_model *m, int layer, int *index, int cap)
   return n;
 }
 
-static int64_t matmul_elements(const atoll_model *m)
-{
+static int64_t matmul_elements(const atoll_model *m) {
   const atoll_model_params *c = &m->config;
   return c->layers * (4 * c->width * c->width + 2 * c->width * c->ffn) + c->vocab * c->width;
 }
 
-/* Matrices: 2 per multiply-add, the same again for each half of backward. Attention: scores and values over the causal half of
- * S x S are 2 S^2 H; its backward redoes the scores and has four products more, 2.5 times. */
-static const atoll_sym *flops(const atoll_model *m, atoll_syms *pool, int layer, int backward)
-{
+/* Matrices: 2 per multiply-add, the same again for each half of backward. Attention: scores and values over the causal
+ * half of S x S are 2 S^2 H; its backward redoes the scores and has four products more, 2.5 times. */
+static const atoll_sym *flops(const atoll_model *m, atoll_syms *pool, int layer, int backward) {
   const atoll_model_params *c = &m->config;
   const atoll_sym *B = atoll_sym_var(pool, "B", ATOLL_SYM_INT), *S = atoll_sym_var(pool, "S", ATOLL_SYM_INT);
   const atoll_sym *tokens = atoll_sym_mul(pool, B, S);
@@ -109,7 +103,9 @@ static const atoll_sym *flops(const atoll_model *m, atoll_syms *pool, int layer,
     matrix = 4 * c->width * c->width + 2 * c->width * c->ffn;
   const atoll_sym *f = atoll_sym_mul(pool, tokens, atoll_sym_int(pool, (backward ? 4 : 2) * matrix));
   if (layer > 0 && layer <= c->layers)
-    f = atoll_sym_add(pool, f, atoll_sym_mul(pool, atoll_sym_mul(pool, tokens, S), atoll_sym_int(pool, (backward ? 5 : 2) * c->width)));
+    f = atoll_sym_add(
+        pool, f,
+        atoll_sym_mul(pool, atoll_sym_mul(pool, tokens, S), atoll_sym_int(pool, (backward ? 5 : 2) * c->width)));
   return f;
 }
 

@@ -10,11 +10,13 @@
 static const atoll_opt_def defs[] = {
     {"family", ATOLL_OPT_ENUM, FIELD(family), "gpt2", "gpt2", "", "model family"},
     {"preset", ATOLL_OPT_STRING, FIELD(preset), "", NULL, "",
-     "named sizes: gpt2-124m gpt2-355m gpt2-774m gpt2-1.5b gpt2-small-bytes gpt2-tiny gpt2-test; sizes left at 0 take the preset's"},
+     "named sizes: gpt2-124m gpt2-355m gpt2-774m gpt2-1.5b gpt2-small-bytes gpt2-tiny gpt2-test; sizes left at 0 take "
+     "the preset's"},
     {"layers", ATOLL_OPT_INT, FIELD(layers), "0", "0..65000", "layers", "transformer blocks"},
     {"width", ATOLL_OPT_INT, FIELD(width), "0", "0..1048576", "elements", "width of the residual stream"},
     {"heads", ATOLL_OPT_INT, FIELD(heads), "0", "0..65536", "heads", "attention heads; must divide the width"},
-    {"ffn", ATOLL_OPT_INT, FIELD(ffn), "0", "0..4194304", "elements", "width of the MLP; 0 means 4 x width, or the preset's"},
+    {"ffn", ATOLL_OPT_INT, FIELD(ffn), "0", "0..4194304", "elements",
+     "width of the MLP; 0 means 4 x width, or the preset's"},
     {"context", ATOLL_OPT_INT, FIELD(context), "0", "0..16777216", "tokens", "positions the model knows"},
     {"vocab", ATOLL_OPT_INT, FIELD(vocab), "0", "0..16777216", "tokens", "token ids; 256 for bytes"},
     {"dropout", ATOLL_OPT_REAL, FIELD(dropout), "0", "0..0.99", "",
@@ -26,8 +28,7 @@ static const atoll_opt_def defs[] = {
 
 const atoll_opt_table atoll_model_options = {"model", defs};
 
-void atoll_model_params_init(atoll_model_params *p)
-{
+void atoll_model_params_init(atoll_model_params *p) {
   memset(p, 0, sizeof *p);
   (void)atoll_opt_defaults(&atoll_model_options, p);
 }
@@ -43,13 +44,11 @@ static const struct model_preset presets[] = {
     {"gpt2-test", ATOLL_FAMILY_GPT2, 2, 32, 2, 128, 32, 64},
 };
 
-const struct model_preset *model_preset_at(int i)
-{
+const struct model_preset *model_preset_at(int i) {
   return i >= 0 && i < (int)(sizeof presets / sizeof presets[0]) ? &presets[i] : NULL;
 }
 
-const struct model_preset *model_preset_find(const char *name)
-{
+const struct model_preset *model_preset_find(const char *name) {
   const struct model_preset *p;
   for (int i = 0; (p = model_preset_at(i)); i++)
     if (!strcmp(p->name, name))

@@ -1,4 +1,5 @@
-/* FLOPs as expressions: 2 per multiply-add forward, matrices twice that backward, causal attention 2 S^2 H and 5 S^2 H. */
+/* FLOPs as expressions: 2 per multiply-add forward, matrices twice that backward, causal attention 2 S^2 H and 5 S^2 H.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +10,7 @@
 
 #include "atoll/model.h"
 
-static int64_t eval(const atoll_sym *e, int64_t B, int64_t S)
-{
+static int64_t eval(const atoll_sym *e, int64_t B, int64_t S) {
   const char *const names[] = {"B", "S"};
   const int64_t values[] = {B, S};
   int64_t v = -1;
@@ -19,8 +19,7 @@ static int64_t eval(const atoll_sym *e, int64_t B, int64_t S)
   return v;
 }
 
-static void closed_form(void **state)
-{
+static void closed_form(void **state) {
   (void)state;
   atoll_model_params p;
   atoll_model_params_init(&p);
@@ -45,8 +44,7 @@ static void closed_form(void **state)
   atoll_model_destroy(&m);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(closed_form)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

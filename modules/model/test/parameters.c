@@ -9,8 +9,7 @@
 
 #include "atoll/model.h"
 
-static void cover(void **state)
-{
+static void cover(void **state) {
   (void)state;
   atoll_model_params p;
   atoll_model_params_init(&p);
@@ -48,8 +47,7 @@ static void cover(void **state)
   atoll_model_destroy(&m);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(cover)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

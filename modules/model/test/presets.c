@@ -9,8 +9,7 @@
 
 #include "atoll/model.h"
 
-static atoll_model *make(const char *preset)
-{
+static atoll_model *make(const char *preset) {
   atoll_model_params p;
   atoll_model_params_init(&p);
   strcpy(p.preset, preset);
@@ -19,15 +18,17 @@ static atoll_model *make(const char *preset)
   return m;
 }
 
-static void counts(void **state)
-{
+static void counts(void **state) {
   (void)state;
   /* Sums over the tensors of the released checkpoints. */
   const struct {
     const char *preset;
     int64_t elements;
     int layers;
-  } known[] = {{"gpt2-124m", 124439808, 14}, {"gpt2-355m", 354823168, 26}, {"gpt2-774m", 774030080, 38}, {"gpt2-1.5b", 1557611200, 50}};
+  } known[] = {{"gpt2-124m", 124439808, 14},
+               {"gpt2-355m", 354823168, 26},
+               {"gpt2-774m", 774030080, 38},
+               {"gpt2-1.5b", 1557611200, 50}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     atoll_model *m = make(known[i].preset);
     assert_int_equal(atoll_model_elements(m), known[i].elements);
@@ -37,16 +38,14 @@ static void counts(void **state)
   }
 }
 
-static void matmul(void **state)
-{
+static void matmul(void **state) {
   (void)state;
   atoll_model *m = make("gpt2-124m");
   assert_int_equal(atoll_model_matmul_elements(m), 12 * 12 * INT64_C(768) * 768 + INT64_C(50257) * 768);
   atoll_model_destroy(&m);
 }
 
-static void override(void **state)
-{
+static void override(void **state) {
   (void)state;
   atoll_model_params p;
   atoll_model_params_init(&p);
@@ -65,8 +64,7 @@ static void override(void **state)
   atoll_model_destroy(&m);
 }
 
-static void digest(void **state)
-{
+static void digest(void **state) {
   (void)state;
   atoll_model *a = make("gpt2-tiny");
   atoll_model_params p = *atoll_model_config(a);
@@ -82,8 +80,8 @@ static void digest(void **state)
   atoll_model_destroy(&c);
 }
 
-int main(void)
-{
-  const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(matmul), cmocka_unit_test(override), cmocka_unit_test(digest)};
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(counts), cmocka_unit_test(matmul), cmocka_unit_test(override),
+                                     cmocka_unit_test(digest)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

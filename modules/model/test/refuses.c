@@ -9,8 +9,7 @@
 
 #include "atoll/model.h"
 
-static void refused(const atoll_model_params *p, const char *a, const char *b)
-{
+static void refused(const atoll_model_params *p, const char *a, const char *b) {
   atoll_model *m = NULL;
   assert_int_equal(atoll_model_create(p, &m), ATOLL_USAGE);
   assert_null(m);
@@ -18,8 +17,7 @@ static void refused(const atoll_model_params *p, const char *a, const char *b)
   assert_non_null(strstr(atoll_err_message(), b));
 }
 
-static void each(void **state)
-{
+static void each(void **state) {
   (void)state;
   atoll_model_params base, p;
   atoll_model_params_init(&base);
@@ -37,8 +35,7 @@ static void each(void **state)
   refused(&p, "model.ffn is -4", "1..");
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(each)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

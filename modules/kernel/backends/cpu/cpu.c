@@ -1,5 +1,5 @@
-/* The cpu backend: cuts each kernel into blocks of fixed size and gives them to OpenMP threads. Which thread does a block never matters:
- * blocks write apart, or their partial sums are added in block order afterwards. */
+/* The cpu backend: cuts each kernel into blocks of fixed size and gives them to OpenMP threads. Which thread does a
+ * block never matters: blocks write apart, or their partial sums are added in block order afterwards. */
 #include "cpu_impl.h"
 
 #include <math.h>
@@ -13,15 +13,14 @@
 #include "kernel_impl.h"
 
 #define BLOCK INT64_C(16384) /* elements: 64 KiB, so a block and its neighbours stay in the second-level cache */
-#define ROWS INT64_C(16)
-#define BITS 1024 /* random numbers made at a time */
+#define ROWS  INT64_C(16)
+#define BITS  1024 /* random numbers made at a time */
 
 static const struct cpu_vec *vec_chosen;
 static pthread_once_t vec_once = PTHREAD_ONCE_INIT;
 
 /* ATOLL_TEST_VECTORS=plain|avx2 takes a lesser set than the CPU's best, so that one machine tests them all. */
-static void choose_vectors(void)
-{
+static void choose_vectors(void) {
   const char *most = getenv("ATOLL_TEST_VECTORS");
   vec_chosen = &cpu_vec_plain;
 #if defined(__x86_64__)
@@ -39,14 +38,12 @@ static void choose_vectors(void)
 #endif
 }
 
-const struct cpu_vec *cpu_vec_best(void)
-{
+const struct cpu_vec *cpu_vec_best(void) {
   (void)pthread_once(&vec_once, choose_vectors);
   return vec_chosen;
 }
 
-const char *kernels_cpu_describe(void)
-{
+const char *kernels_cpu_describe(void) {
   static char text[320];
   static _Atomic int done;
   if (!done) { /* every caller writes the same bytes */
@@ -56,8 +53,7 @@ const char *kernels_cpu_describe(void)
   return text;
 }
 
-void *cpu_alloc(size_t bytes)
-{
+void *cpu_alloc(size_t bytes) {
   const size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
   void *p = aligned_alloc(align, (bytes + align - 1) / align * align);
 #ifdef MADV_HUGEPAGE
@@ -70,25 +66,24 @@ void *cpu_alloc(size_t bytes)
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* A team no larger than the work. */
-static inline int team(int threads, int64_t blocks)
-{
+static inline int team(int threads, int64_t blocks) {
   return blocks < 1 ? 1 : (int64_t)threads > blocks ? (int)blocks : threads;
 }
 
 /* ---- matrices ---- */
 
-static atoll_err cpu_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I, int64_t O)
-{
+static atoll_err cpu_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R,
+                                    int64_t I, int64_t O) {
   return cpu_gemm(threads, 0, 1, R, O, I, x, I, w, I, 0, y, O, b);
 }
 
-static atoll_err cpu_linear_backward_input(int threads, const float *dy, const float *w, float *dx, int64_t R, int64_t I, int64_t O, int accumulate)
-{
+static atoll_err cpu_linear_backward_input(int threads, const float *dy, const float *w, float *dx, int64_t R,
+                                           int64_t I, int64_t O, int accumulate) {
   return cpu_gemm(threads, 0, 0, R, I, O, dy, O, w, I, accumulate, dx, I, NULL);
 }
 
-static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db, int64_t R, int64_t I, int64_t O)
-{
+static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db,
+                                            int64_t R, int64_t I, int64_t O) {
   const struct cpu_vec *v = cpu_vec_best();
   if (db) {
     int64_t strips = (O + CPU_STRIP - 1) / CPU_STRIP;
@@ -101,8 +96,8 @@ static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const 
 
 /* ---- LayerNorm ---- */
 
-static atoll_err cpu_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y, float *mean, float *rstd, int64_t R, int64_t C)
-{
+static atoll_err cpu_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y,
+                                       float *mean, float *rstd, int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -114,8 +109,8 @@ static atoll_err cpu_layernorm_forward(int threads, const float *x, const float 
   return ATOLL_OK;
 }
 
-static atoll_err cpu_layernorm_apply(int threads, const float *x, const float *mean, const float *rstd, const float *gamma, const float *beta, float *y, int64_t R, int64_t C)
-{
+static atoll_err cpu_layernorm_apply(int threads, const float *x, const float *mean, const float *rstd,
+                                     const float *gamma, const float *beta, float *y, int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -125,8 +120,9 @@ static atoll_err cpu_layernorm_apply(int threads, const float *x, const float *m
   return ATOLL_OK;
 }
 
-static atoll_err cpu_layernorm_backward_input(int threads, const float *dy, const float *x, const float *mean, const float *rstd, const float *gamma, float *dx, int64_t R, int64_t C, int accumulate)
-{
+static atoll_err cpu_layernorm_backward_input(int threads, const float *dy, const float *x, const float *mean,
+                                              const float *rstd, const float *gamma, float *dx, int64_t R, int64_t C,
+                                              int accumulate) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -136,20 +132,21 @@ static atoll_err cpu_layernorm_backward_input(int threads, const float *dy, cons
   return ATOLL_OK;
 }
 
-static atoll_err cpu_layernorm_backward_weight(int threads, const float *dy, const float *x, const float *mean, const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C)
-{
+static atoll_err cpu_layernorm_backward_weight(int threads, const float *dy, const float *x, const float *mean,
+                                               const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t strips = (C + CPU_STRIP - 1) / CPU_STRIP;
 #pragma omp parallel for num_threads(team(threads, strips)) schedule(static)
   for (int64_t k = 0; k < strips; k++)
-    v->layernorm_backward_weight(dy, x, mean, rstd, dgamma, dbeta, R, C, k * CPU_STRIP, least(CPU_STRIP, C - k * CPU_STRIP));
+    v->layernorm_backward_weight(dy, x, mean, rstd, dgamma, dbeta, R, C, k * CPU_STRIP,
+                                 least(CPU_STRIP, C - k * CPU_STRIP));
   return ATOLL_OK;
 }
 
 /* ---- attention: one head of one sample at a time ---- */
 
-static atoll_err attention(int threads, const struct cpu_attention *all, const atoll_attention_shape *s, const atoll_drop *drop, int backward)
-{
+static atoll_err attention(int threads, const struct cpu_attention *all, const atoll_attention_shape *s,
+                           const atoll_drop *drop, int backward) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t S = s->S, D = s->head_dim, H = s->heads * D, tasks = s->B * s->heads;
   if (tasks == 0 || S == 0)
@@ -159,7 +156,8 @@ static atoll_err attention(int threads, const struct cpu_attention *all, const a
   each = (each + 15) / 16 * 16;
   float *scratch = aligned_alloc(64, (size_t)(each * n) * sizeof *scratch);
   if (!scratch)
-    return atoll_fail(ATOLL_NOMEM, "no memory for attention tiles of %d threads (%lld bytes each)", n, (long long)each * 4);
+    return atoll_fail(ATOLL_NOMEM, "no memory for attention tiles of %d threads (%lld bytes each)", n,
+                      (long long)each * 4);
 #pragma omp parallel num_threads(n)
   {
     float *mine = scratch + (int64_t)omp_get_thread_num() * each;
@@ -193,22 +191,22 @@ static atoll_err attention(int threads, const struct cpu_attention *all, const a
   return ATOLL_OK;
 }
 
-static atoll_err cpu_attention_forward(int threads, const float *qkv, float *o, float *lse, const atoll_attention_shape *s, const atoll_drop *drop)
-{
+static atoll_err cpu_attention_forward(int threads, const float *qkv, float *o, float *lse,
+                                       const atoll_attention_shape *s, const atoll_drop *drop) {
   struct cpu_attention a = {.qkv = qkv, .o_out = o, .lse_out = lse};
   return attention(threads, &a, s, drop, 0);
 }
 
-static atoll_err cpu_attention_backward(int threads, const float *qkv, const float *o, const float *lse, const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s, const atoll_drop *drop)
-{
+static atoll_err cpu_attention_backward(int threads, const float *qkv, const float *o, const float *lse,
+                                        const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s,
+                                        const atoll_drop *drop) {
   struct cpu_attention a = {.qkv = qkv, .o = o, .lse = lse, .d_o = d_o, .dqkv = dqkv, .delta = delta};
   return attention(threads, &a, s, drop, 1);
 }
 
 /* ---- elementwise ---- */
 
-static atoll_err cpu_gelu_forward(int threads, const float *x, float *y, int64_t n)
-{
+static atoll_err cpu_gelu_forward(int threads, const float *x, float *y, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -217,8 +215,7 @@ static atoll_err cpu_gelu_forward(int threads, const float *x, float *y, int64_t
   return ATOLL_OK;
 }
 
-static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x, float *dx, int64_t n)
-{
+static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x, float *dx, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -227,8 +224,7 @@ static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x,
   return ATOLL_OK;
 }
 
-static atoll_err cpu_add(int threads, const float *x, float *y, int64_t n)
-{
+static atoll_err cpu_add(int threads, const float *x, float *y, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -238,8 +234,8 @@ static atoll_err cpu_add(int threads, const float *x, float *y, int64_t n)
 }
 
 /* y = x + drop(z), or dz = drop(dy) when x is NULL, in blocks of each sample. */
-static void dropped(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner, const atoll_drop *drop)
-{
+static void dropped(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner,
+                    const atoll_drop *drop) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t per = (inner + BLOCK - 1) / BLOCK, blocks = B * per;
   uint32_t threshold = drop_threshold(drop->p);
@@ -263,14 +259,14 @@ static void dropped(int threads, const float *x, const float *z, float *y, int64
   }
 }
 
-static atoll_err cpu_residual_forward(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner, const atoll_drop *drop)
-{
+static atoll_err cpu_residual_forward(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner,
+                                      const atoll_drop *drop) {
   dropped(threads, x, z, y, B, inner, drop);
   return ATOLL_OK;
 }
 
-static atoll_err cpu_drop_backward(int threads, const float *dy, float *dz, int64_t B, int64_t inner, const atoll_drop *drop)
-{
+static atoll_err cpu_drop_backward(int threads, const float *dy, float *dz, int64_t B, int64_t inner,
+                                   const atoll_drop *drop) {
   if (dz != dy || drop->p > 0)
     dropped(threads, NULL, dy, dz, B, inner, drop);
   return ATOLL_OK;
@@ -278,21 +274,20 @@ static atoll_err cpu_drop_backward(int threads, const float *dy, float *dz, int6
 
 /* ---- embedding ---- */
 
-static atoll_err check_tokens(const int32_t *tokens, int64_t B, int64_t S, int64_t V)
-{
+static atoll_err check_tokens(const int32_t *tokens, int64_t B, int64_t S, int64_t V) {
   for (int64_t r = 0; r < B * S; r++)
     if (tokens[r] < 0 || tokens[r] >= V)
       return kernel_bad_token("token", r / S, r % S, tokens[r], V);
   return ATOLL_OK;
 }
 
-static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const float *wte, const float *wpe, float *y, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop)
-{
+static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const float *wte, const float *wpe, float *y,
+                                   int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop) {
   ATOLL_TRY(check_tokens(tokens, B, S, V));
   const struct cpu_vec *v = cpu_vec_best();
   uint32_t threshold = drop_threshold(drop->p);
   float scale = drop_scale(drop->p);
-#pragma omp parallel for num_threads(team(threads, B * S)) schedule(static)
+#pragma omp parallel for num_threads(team(threads, B *S)) schedule(static)
   for (int64_t r = 0; r < B * S; r++) {
     const float *t = wte + tokens[r] * C, *p = wpe + r % S * C;
     float *to = y + r * C;
@@ -311,8 +306,9 @@ static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const flo
 }
 
 /* A thread owns strips of columns and walks all rows in order, so each element's sum has one order. */
-static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, const float *dy, float *dwte, float *dwpe, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop)
-{
+static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, const float *dy, float *dwte,
+                                           float *dwpe, int64_t B, int64_t S, int64_t C, int64_t V,
+                                           const atoll_drop *drop) {
   enum { COLUMNS = 128 };
   ATOLL_TRY(check_tokens(tokens, B, S, V));
   const struct cpu_vec *v = cpu_vec_best();
@@ -328,8 +324,8 @@ static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, c
         uint32_t bits[COLUMNS];
         if (drop->p > 0)
           atoll_rng_fill_bits(&key, (uint64_t)(s * C + c0), (size_t)n, bits);
-        v->drop_add(dy + (b * S + s) * C + c0, dwte + tokens[b * S + s] * C + c0, dwpe + s * C + c0, n, drop->p > 0 ? bits : NULL,
-                    threshold, scale);
+        v->drop_add(dy + (b * S + s) * C + c0, dwte + tokens[b * S + s] * C + c0, dwpe + s * C + c0, n,
+                    drop->p > 0 ? bits : NULL, threshold, scale);
       }
     }
   }
@@ -338,8 +334,8 @@ static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, c
 
 /* ---- loss ---- */
 
-static atoll_err cpu_cross_entropy(int threads, const float *logits, const int32_t *targets, float *loss, float *dlogits, float scale, int64_t R, int64_t V)
-{
+static atoll_err cpu_cross_entropy(int threads, const float *logits, const int32_t *targets, float *loss,
+                                   float *dlogits, float scale, int64_t R, int64_t V) {
   const struct cpu_vec *v = cpu_vec_best();
   for (int64_t r = 0; r < R; r++)
     if (targets[r] < -1 || targets[r] >= V)
@@ -360,8 +356,7 @@ static atoll_err cpu_cross_entropy(int threads, const float *logits, const int32
 
 /* ---- whole buffers ---- */
 
-static atoll_err cpu_sum_squares(int threads, const float *x, int64_t n, double *out)
-{
+static atoll_err cpu_sum_squares(int threads, const float *x, int64_t n, double *out) {
   enum { GROUP = 1024 };
   const struct cpu_vec *v = cpu_vec_best();
   double total = 0;
@@ -378,8 +373,7 @@ static atoll_err cpu_sum_squares(int threads, const float *x, int64_t n, double 
   return ATOLL_OK;
 }
 
-static atoll_err cpu_sum(int threads, const float *x, int64_t n, double *out)
-{
+static atoll_err cpu_sum(int threads, const float *x, int64_t n, double *out) {
   (void)threads;
   double total = 0;
   for (int64_t i = 0; i < n; i++)
@@ -388,8 +382,7 @@ static atoll_err cpu_sum(int threads, const float *x, int64_t n, double *out)
   return ATOLL_OK;
 }
 
-static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p)
-{
+static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p) {
   const struct cpu_vec *vec = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -398,7 +391,7 @@ static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, floa
   return ATOLL_OK;
 }
 
-#define M(name) cpu_##name
-#define TABLE kernels_cpu
+#define M(name)    cpu_##name
+#define TABLE      kernels_cpu
 #define TABLE_NAME "cpu"
 #include "submit.inc"

@@ -1,8 +1,9 @@
 /* Inside of the cpu backend.
  *
- * The arithmetic is written once, in vector types of the compiler (vec.inc, vec_attention.inc), and compiled for each instruction set
- * into one table of the struct below; the best one that the CPU has is taken at run time. Functions of the table run on the calling
- * thread and work on ranges; cpu.c cuts the work into blocks of fixed size and hands those to threads. */
+ * The arithmetic is written once, in vector types of the compiler (vec.inc, vec_attention.inc), and compiled for each
+ * instruction set into one table of the struct below; the best one that the CPU has is taken at run time. Functions of
+ * the table run on the calling thread and work on ranges; cpu.c cuts the work into blocks of fixed size and hands those
+ * to threads. */
 #ifndef ATOLL_CPU_IMPL_H
 #define ATOLL_CPU_IMPL_H
 
@@ -24,23 +25,26 @@ struct cpu_attention {
 
 struct cpu_vec {
   const char *name;
-  int width;  /* floats per vector */
+  int width; /* floats per vector */
   /* bits NULL: no dropout */
   void (*gelu_forward)(const float *x, float *y, int64_t n);
   void (*gelu_backward)(const float *dy, const float *x, float *dx, int64_t n);
-  void (*residual)(const float *x, const float *z, float *y, int64_t n, const uint32_t *bits, uint32_t threshold, float scale);
+  void (*residual)(const float *x, const float *z, float *y, int64_t n, const uint32_t *bits, uint32_t threshold,
+                   float scale);
   void (*drop)(const float *dy, float *dz, int64_t n, const uint32_t *bits, uint32_t threshold, float scale);
-  void (*drop_add)(const float *dy, float *a, float *b, int64_t n, const uint32_t *bits, uint32_t threshold, float scale);
+  void (*drop_add)(const float *dy, float *a, float *b, int64_t n, const uint32_t *bits, uint32_t threshold,
+                   float scale);
   void (*add)(const float *x, float *y, int64_t n);
   void (*scale)(const float *x, float *y, int64_t n); /* y = 1.5 x: reads and writes n floats, for the memory probe */
   /* rows of C */
   void (*layernorm_stats)(const float *x, float *mean, float *rstd, int64_t C);
-  void (*layernorm_apply)(const float *x, float mean, float rstd, const float *gamma, const float *beta, float *y, int64_t C);
-  void (*layernorm_backward_input)(const float *dy, const float *x, float mean, float rstd, const float *gamma, float *dx, int64_t C,
-                                   int accumulate);
+  void (*layernorm_apply)(const float *x, float mean, float rstd, const float *gamma, const float *beta, float *y,
+                          int64_t C);
+  void (*layernorm_backward_input)(const float *dy, const float *x, float mean, float rstd, const float *gamma,
+                                   float *dx, int64_t C, int accumulate);
   /* columns c0 .. c0+n-1 of R rows, n at most CPU_STRIP */
-  void (*layernorm_backward_weight)(const float *dy, const float *x, const float *mean, const float *rstd, float *dgamma, float *dbeta,
-                                    int64_t R, int64_t C, int64_t c0, int64_t n);
+  void (*layernorm_backward_weight)(const float *dy, const float *x, const float *mean, const float *rstd,
+                                    float *dgamma, float *dbeta, int64_t R, int64_t C, int64_t c0, int64_t n);
   void (*column_sum)(const float *dy, float *db, int64_t R, int64_t O, int64_t c0, int64_t n);
   float (*cross_entropy)(const float *x, int64_t target, float *dx, float scale, int64_t V); /* returns the loss */
   double (*sum_squares)(const float *x, int64_t n);
@@ -48,7 +52,8 @@ struct cpu_vec {
   int64_t (*attention_scratch)(int64_t S, int64_t D, int backward);
   void (*attention_forward)(const struct cpu_attention *a);
   void (*attention_backward)(const struct cpu_attention *a);
-  /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive */
+  /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive
+   */
   double (*fma_loop)(int64_t loops, float *sink);
 };
 
@@ -57,13 +62,14 @@ struct cpu_vec {
 extern const struct cpu_vec cpu_vec_plain, cpu_vec_avx2, cpu_vec_avx512;
 const struct cpu_vec *cpu_vec_best(void);
 
-/* C[M,N] = beta C + op(A) op(B), row-major; op transposes when the flag is set. beta is 0 or 1. `bias` [N] (may be NULL) is added to each row.
- * The result does not depend on threads. */
-atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb,
-                   int beta, float *C, int64_t ldc, const float *bias);
+/* C[M,N] = beta C + op(A) op(B), row-major; op transposes when the flag is set. beta is 0 or 1. `bias` [N] (may be
+ * NULL) is added to each row. The result does not depend on threads. */
+atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
+                   const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
 const char *cpu_gemm_describe(void);
 
-/* 64-byte aligned, in huge pages where the system grants them (measured: a quarter less time for products); free() releases it. */
+/* 64-byte aligned, in huge pages where the system grants them (measured: a quarter less time for products); free()
+ * releases it. */
 void *cpu_alloc(size_t bytes);
 
 #endif

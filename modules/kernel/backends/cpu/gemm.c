@@ -1,14 +1,16 @@
 /* Matrix products of the cpu backend.
  *
- * A product is cut into blocks of rows and columns whose sizes depend on the shape alone; each block is one call of a library, made by one
- * OpenMP thread and running on that thread only (both libraries stay sequential when called where one thread is allowed). The inner dimension
- * is never split between threads. So the result is the same, bit for bit, for any number of threads.
+ * A product is cut into blocks of rows and columns whose sizes depend on the shape alone; each block is one call of a
+ * library, made by one OpenMP thread and running on that thread only (both libraries stay sequential when called where
+ * one thread is allowed). The inner dimension is never split between threads. So the result is the same, bit for bit,
+ * for any number of threads.
  *
- * Which library: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or two runs, differ in the
- * last bits. The rule follows measurements (training-runtime ceilings; atoll_gemm_rate() repeats them): on x86-64 oneDNN generates code for
- * the instruction set it finds and comes within 5-15 % of the multiply-add peak, where OpenBLAS 0.3.21 does not know CPUs newer than itself
- * and obeys OPENBLAS_CORETYPE, which sites set. Elsewhere oneDNN 2.6 falls back to plain loops, so OpenBLAS is taken.
- * ATOLL_TEST_GEMM=onednn|openblas overrides. */
+ * Which library: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or
+ * two runs, differ in the last bits. The rule follows measurements (training-runtime ceilings; atoll_gemm_rate()
+ * repeats them): on x86-64 oneDNN generates code for the instruction set it finds and comes within 5-15 % of the
+ * multiply-add peak, where OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys OPENBLAS_CORETYPE, which
+ * sites set. Elsewhere oneDNN 2.6 falls back to plain loops, so OpenBLAS is taken. ATOLL_TEST_GEMM=onednn|openblas
+ * overrides. */
 #include "cpu_impl.h"
 
 #include <cblas.h>
@@ -21,25 +23,25 @@
 
 #include "gemm_impl.h"
 
-atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb, int beta,
-                      float *C, int64_t ldc)
-{
+atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B,
+                      int64_t ldb, int beta, float *C, int64_t ldc) {
   dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', M, N, K, 1, A, lda, B, ldb, (float)beta, C, ldc);
   if (s != dnnl_success)
     return atoll_fail(s == dnnl_out_of_memory ? ATOLL_NOMEM : ATOLL_INTERNAL,
-                      "oneDNN sgemm %lld x %lld x %lld failed with status %d", (long long)M, (long long)N, (long long)K, (int)s);
+                      "oneDNN sgemm %lld x %lld x %lld failed with status %d", (long long)M, (long long)N, (long long)K,
+                      (int)s);
   return ATOLL_OK;
 }
 
-atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb, int beta,
-                        float *C, int64_t ldc)
-{
+atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B,
+                        int64_t ldb, int beta, float *C, int64_t ldc) {
   const int64_t sizes[] = {M, N, K, lda, ldb, ldc};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
     if (sizes[i] != (blasint)sizes[i])
-      return atoll_fail(ATOLL_UNSUPPORTED, "OpenBLAS was built for 32-bit sizes; the product needs %lld", (long long)sizes[i]);
-  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)M, (blasint)N, (blasint)K, 1, A,
-              (blasint)lda, B, (blasint)ldb, (float)beta, C, (blasint)ldc);
+      return atoll_fail(ATOLL_UNSUPPORTED, "OpenBLAS was built for 32-bit sizes; the product needs %lld",
+                        (long long)sizes[i]);
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)M, (blasint)N,
+              (blasint)K, 1, A, (blasint)lda, B, (blasint)ldb, (float)beta, C, (blasint)ldc);
   return ATOLL_OK;
 }
 
@@ -49,23 +51,30 @@ static struct {
 } chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static const char *onednn_isa(void)
-{
+static const char *onednn_isa(void) {
   switch ((int)dnnl_get_effective_cpu_isa()) {
-  case dnnl_cpu_isa_sse41: return "sse4.1";
-  case dnnl_cpu_isa_avx: return "avx";
-  case dnnl_cpu_isa_avx2: return "avx2";
-  case dnnl_cpu_isa_avx2_vnni: return "avx2_vnni";
-  case dnnl_cpu_isa_avx512_core: return "avx512_core";
-  case dnnl_cpu_isa_avx512_core_vnni: return "avx512_core_vnni";
-  case dnnl_cpu_isa_avx512_core_bf16: return "avx512_core_bf16";
-  case dnnl_cpu_isa_avx512_core_amx: return "avx512_core_amx";
-  default: return "isa unnamed";
+  case dnnl_cpu_isa_sse41:
+    return "sse4.1";
+  case dnnl_cpu_isa_avx:
+    return "avx";
+  case dnnl_cpu_isa_avx2:
+    return "avx2";
+  case dnnl_cpu_isa_avx2_vnni:
+    return "avx2_vnni";
+  case dnnl_cpu_isa_avx512_core:
+    return "avx512_core";
+  case dnnl_cpu_isa_avx512_core_vnni:
+    return "avx512_core_vnni";
+  case dnnl_cpu_isa_avx512_core_bf16:
+    return "avx512_core_bf16";
+  case dnnl_cpu_isa_avx512_core_amx:
+    return "avx512_core_amx";
+  default:
+    return "isa unnamed";
   }
 }
 
-static void choose_library(void)
-{
+static void choose_library(void) {
 #if defined(__x86_64__)
   int onednn = 1;
   const char *why = "it generates code for this CPU";
@@ -81,26 +90,22 @@ static void choose_library(void)
   chosen.call = onednn ? gemm_onednn : gemm_openblas;
   const dnnl_version_t *v = dnnl_version();
   if (onednn)
-    snprintf(chosen.text, sizeof chosen.text, "oneDNN %d.%d.%d %s (%s)", v->major, v->minor, v->patch, onednn_isa(), why);
+    snprintf(chosen.text, sizeof chosen.text, "oneDNN %d.%d.%d %s (%s)", v->major, v->minor, v->patch, onednn_isa(),
+             why);
   else
     snprintf(chosen.text, sizeof chosen.text, "OpenBLAS %s (%s)", gemm_openblas_core(), why);
 }
 
-const char *gemm_openblas_core(void)
-{
-  return openblas_get_corename();
-}
+const char *gemm_openblas_core(void) { return openblas_get_corename(); }
 
-const char *cpu_gemm_describe(void)
-{
+const char *cpu_gemm_describe(void) {
   (void)pthread_once(&once, choose_library);
   return chosen.text;
 }
 
-/* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds), small enough that 8 to 16
- * of them share out evenly over threads. */
-static void block_sizes(int64_t M, int64_t N, int64_t *mb, int64_t *nb)
-{
+/* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds),
+ * small enough that 8 to 16 of them share out evenly over threads. */
+static void block_sizes(int64_t M, int64_t N, int64_t *mb, int64_t *nb) {
   *mb = 256;
   *nb = 384;
 #define BLOCKS (((M + *mb - 1) / *mb) * ((N + *nb - 1) / *nb))
@@ -116,16 +121,14 @@ static void block_sizes(int64_t M, int64_t N, int64_t *mb, int64_t *nb)
 #undef BLOCKS
 }
 
-static void add_bias(const float *bias, float *C, int64_t ldc, int64_t m, int64_t n)
-{
+static void add_bias(const float *bias, float *C, int64_t ldc, int64_t m, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   for (int64_t i = 0; i < m; i++)
     v->add(bias, C + i * ldc, n);
 }
 
-atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
-                       const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias)
-{
+atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A,
+                       int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
   if (M <= 0 || N <= 0)
     return ATOLL_OK;
   int64_t mb, nb;
@@ -139,7 +142,8 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
     threads = (int)blocks;
 #pragma omp parallel num_threads(threads)
   {
-    omp_set_num_threads(1); /* of this thread's own setting: the library must not start a team, even in a region of one */
+    omp_set_num_threads(
+        1); /* of this thread's own setting: the library must not start a team, even in a region of one */
 #pragma omp for schedule(dynamic, 1)
     for (int64_t k = 0; k < blocks; k++) {
       int64_t m0 = k % rows * mb, n0 = k / rows * nb;
@@ -161,9 +165,8 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
   return err == ATOLL_OK ? ATOLL_OK : atoll_fail(err, "%s", message);
 }
 
-atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B, int64_t ldb,
-                   int beta, float *C, int64_t ldc, const float *bias)
-{
+atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
+                   const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
   (void)pthread_once(&once, choose_library);
   if (K == 0) { /* an empty sum; libraries differ in what they do with it */
     for (int64_t i = 0; i < M; i++)

@@ -12,16 +12,14 @@
 static const char *const libraries[] = {"onednn", "openblas", "fma-loop"};
 #define LIBRARIES ((int)(sizeof libraries / sizeof libraries[0]))
 
-int atoll_gemm_library(int i, const char **name)
-{
+int atoll_gemm_library(int i, const char **name) {
   if (i < 0 || i >= LIBRARIES)
     return 0;
   *name = libraries[i];
   return 1;
 }
 
-static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A, float **B, float **C)
-{
+static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A, float **B, float **C) {
   const int64_t sizes[] = {M * K, N * K, M * N};
   float **p[] = {A, B, C};
   for (int k = 0; k < 3; k++) {
@@ -29,7 +27,8 @@ static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A
     if (!*p[k]) {
       while (k-- > 0)
         free(*p[k]);
-      return atoll_fail(ATOLL_NOMEM, "no memory for matrices of %lld x %lld x %lld", (long long)M, (long long)N, (long long)K);
+      return atoll_fail(ATOLL_NOMEM, "no memory for matrices of %lld x %lld x %lld", (long long)M, (long long)N,
+                        (long long)K);
     }
     /* Written in parallel, so that pages lie near the threads that use them; values small and various. */
     float *f = *p[k];
@@ -40,8 +39,7 @@ static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A
   return ATOLL_OK;
 }
 
-static double fma_seconds(int threads, double *flop)
-{
+static double fma_seconds(int threads, double *flop) {
   enum { LOOPS = 1 << 20 };
   const struct cpu_vec *v = cpu_vec_best();
   double total = 0, start = 0, end = 0;
@@ -63,16 +61,18 @@ static double fma_seconds(int threads, double *flop)
   return end - start;
 }
 
-atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions, double *best_gflops)
-{
+atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
+                          double *best_gflops) {
   int which = 0;
   while (library && which < LIBRARIES && strcmp(libraries[which], library))
     which++;
   if (!library || which == LIBRARIES)
-    return atoll_fail(ATOLL_USAGE, "GEMM library '%s' is unknown; known are onednn, openblas, fma-loop", library ? library : "");
+    return atoll_fail(ATOLL_USAGE, "GEMM library '%s' is unknown; known are onednn, openblas, fma-loop",
+                      library ? library : "");
   if (M < 1 || N < 1 || K < 1 || threads < 1 || repetitions < 1)
-    return atoll_fail(ATOLL_USAGE, "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive", (long long)M,
-                      (long long)N, (long long)K, threads, repetitions);
+    return atoll_fail(ATOLL_USAGE,
+                      "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive",
+                      (long long)M, (long long)N, (long long)K, threads, repetitions);
   double best = 0;
   if (which == 2) {
     for (int r = 0; r < repetitions; r++) {
@@ -87,7 +87,8 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   gemm_call call = which == 0 ? gemm_onednn : gemm_openblas;
   atoll_err err = ATOLL_OK;
   int before = omp_get_max_threads();
-  /* Two ways: our blocks, and the library's own threads. The first turn of each pays page faults and code generation. */
+  /* Two ways: our blocks, and the library's own threads. The first turn of each pays page faults and code generation.
+   */
   for (int r = 0; r < 2 * (repetitions + 1) && err == ATOLL_OK; r++) {
     double t = atoll_clock_now();
     if (r % 2 == 0) {
@@ -112,10 +113,10 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
 
 /* ---- topo's probes ---- */
 
-static atoll_err probe_gemm(atoll_device *device, int dtype, int64_t n, double *seconds, double *flop)
-{
+static atoll_err probe_gemm(atoll_device *device, int dtype, int64_t n, double *seconds, double *flop) {
   if (dtype != ATOLL_F32)
-    return atoll_fail(ATOLL_UNSUPPORTED, "the cpu kernels multiply f32 only, not %s", atoll_dtype_name((atoll_dtype)dtype));
+    return atoll_fail(ATOLL_UNSUPPORTED, "the cpu kernels multiply f32 only, not %s",
+                      atoll_dtype_name((atoll_dtype)dtype));
   if (n < 1)
     return atoll_fail(ATOLL_USAGE, "GEMM probe of size %lld", (long long)n);
   int threads = atoll_device_threads(device);
@@ -137,12 +138,12 @@ static atoll_err probe_gemm(atoll_device *device, int dtype, int64_t n, double *
 }
 
 /* Half of `bytes` is read, half written. */
-static atoll_err probe_memory(atoll_device *device, int64_t bytes, double *seconds, double *moved)
-{
+static atoll_err probe_memory(atoll_device *device, int64_t bytes, double *seconds, double *moved) {
   enum { BLOCK = 1 << 16 };
   int64_t n = bytes / 2 / (int64_t)sizeof(float);
   if (n < BLOCK)
-    return atoll_fail(ATOLL_USAGE, "memory probe of %lld bytes, expected at least %lld", (long long)bytes, (long long)BLOCK * 8);
+    return atoll_fail(ATOLL_USAGE, "memory probe of %lld bytes, expected at least %lld", (long long)bytes,
+                      (long long)BLOCK * 8);
   int threads = atoll_device_threads(device);
   float *x = cpu_alloc((size_t)n * sizeof *x), *y = cpu_alloc((size_t)n * sizeof *y);
   if (!x || !y) {

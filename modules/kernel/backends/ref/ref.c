@@ -1,5 +1,5 @@
-/* The oracle: each kernel as the plainest loop, one thread, sums in double, rounded once where a value is stored. It is never tuned; faster
- * backends are compared with it. */
+/* The oracle: each kernel as the plainest loop, one thread, sums in double, rounded once where a value is stored. It is
+ * never tuned; faster backends are compared with it. */
 #include "atoll/kernel.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #include "kernel_impl.h"
 
-static atoll_err ref_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I, int64_t O)
-{
+static atoll_err ref_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R,
+                                    int64_t I, int64_t O) {
   (void)threads;
   for (int64_t r = 0; r < R; r++)
     for (int64_t o = 0; o < O; o++) {
@@ -21,8 +21,8 @@ static atoll_err ref_linear_forward(int threads, const float *x, const float *w,
   return ATOLL_OK;
 }
 
-static atoll_err ref_linear_backward_input(int threads, const float *dy, const float *w, float *dx, int64_t R, int64_t I, int64_t O, int accumulate)
-{
+static atoll_err ref_linear_backward_input(int threads, const float *dy, const float *w, float *dx, int64_t R,
+                                           int64_t I, int64_t O, int accumulate) {
   (void)threads;
   for (int64_t r = 0; r < R; r++)
     for (int64_t i = 0; i < I; i++) {
@@ -34,8 +34,8 @@ static atoll_err ref_linear_backward_input(int threads, const float *dy, const f
   return ATOLL_OK;
 }
 
-static atoll_err ref_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db, int64_t R, int64_t I, int64_t O)
-{
+static atoll_err ref_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db,
+                                            int64_t R, int64_t I, int64_t O) {
   (void)threads;
   for (int64_t o = 0; o < O; o++) {
     for (int64_t i = 0; i < I; i++) {
@@ -54,8 +54,8 @@ static atoll_err ref_linear_backward_weight(int threads, const float *dy, const 
   return ATOLL_OK;
 }
 
-static atoll_err ref_layernorm_apply(int threads, const float *x, const float *mean, const float *rstd, const float *gamma, const float *beta, float *y, int64_t R, int64_t C)
-{
+static atoll_err ref_layernorm_apply(int threads, const float *x, const float *mean, const float *rstd,
+                                     const float *gamma, const float *beta, float *y, int64_t R, int64_t C) {
   (void)threads;
   for (int64_t r = 0; r < R; r++)
     for (int64_t c = 0; c < C; c++)
@@ -63,8 +63,8 @@ static atoll_err ref_layernorm_apply(int threads, const float *x, const float *m
   return ATOLL_OK;
 }
 
-static atoll_err ref_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y, float *mean, float *rstd, int64_t R, int64_t C)
-{
+static atoll_err ref_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y,
+                                       float *mean, float *rstd, int64_t R, int64_t C) {
   for (int64_t r = 0; r < R; r++) {
     double sum = 0, squares = 0;
     for (int64_t c = 0; c < C; c++)
@@ -78,8 +78,9 @@ static atoll_err ref_layernorm_forward(int threads, const float *x, const float 
   return ref_layernorm_apply(threads, x, mean, rstd, gamma, beta, y, R, C);
 }
 
-static atoll_err ref_layernorm_backward_input(int threads, const float *dy, const float *x, const float *mean, const float *rstd, const float *gamma, float *dx, int64_t R, int64_t C, int accumulate)
-{
+static atoll_err ref_layernorm_backward_input(int threads, const float *dy, const float *x, const float *mean,
+                                              const float *rstd, const float *gamma, float *dx, int64_t R, int64_t C,
+                                              int accumulate) {
   (void)threads;
   for (int64_t r = 0; r < R; r++) {
     const float *d = dy + r * C, *xr = x + r * C;
@@ -100,8 +101,8 @@ static atoll_err ref_layernorm_backward_input(int threads, const float *dy, cons
   return ATOLL_OK;
 }
 
-static atoll_err ref_layernorm_backward_weight(int threads, const float *dy, const float *x, const float *mean, const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C)
-{
+static atoll_err ref_layernorm_backward_weight(int threads, const float *dy, const float *x, const float *mean,
+                                               const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C) {
   (void)threads;
   for (int64_t c = 0; c < C; c++) {
     double dg = dgamma[c], db = dbeta[c];
@@ -116,16 +117,14 @@ static atoll_err ref_layernorm_backward_weight(int threads, const float *dy, con
 }
 
 /* What multiplies a probability: 0 when dropped, 1 / (1 - p) when kept. */
-static double keep(const atoll_drop *drop, const atoll_rng_key *key, int64_t element)
-{
+static double keep(const atoll_drop *drop, const atoll_rng_key *key, int64_t element) {
   if (drop->p <= 0)
     return 1;
   return atoll_rng_bits(key, (uint64_t)element) < drop_threshold(drop->p) ? 0 : drop_scale(drop->p);
 }
 
 /* row[k] = scale q.k for k <= query. */
-static void scores(const float *qkv, const atoll_attention_shape *s, int64_t b, int64_t h, int64_t query, double *row)
-{
+static void scores(const float *qkv, const atoll_attention_shape *s, int64_t b, int64_t h, int64_t query, double *row) {
   int64_t H = s->heads * s->head_dim, D = s->head_dim;
   const float *q = qkv + (b * s->S + query) * 3 * H + h * D;
   for (int64_t k = 0; k <= query; k++) {
@@ -137,8 +136,8 @@ static void scores(const float *qkv, const atoll_attention_shape *s, int64_t b, 
   }
 }
 
-static atoll_err ref_attention_forward(int threads, const float *qkv, float *o, float *lse, const atoll_attention_shape *s, const atoll_drop *drop)
-{
+static atoll_err ref_attention_forward(int threads, const float *qkv, float *o, float *lse,
+                                       const atoll_attention_shape *s, const atoll_drop *drop) {
   (void)threads;
   int64_t H = s->heads * s->head_dim, D = s->head_dim;
   double *row = malloc((size_t)(s->S + 1) * sizeof *row);
@@ -169,9 +168,11 @@ static atoll_err ref_attention_forward(int threads, const float *qkv, float *o, 
   return ATOLL_OK;
 }
 
-/* With P the probabilities, M the scaled mask: O = (P M) V, dP = (dO V^T) M, delta = sum_k P dP = dO . O, dS = P (dP - delta). */
-static atoll_err ref_attention_backward(int threads, const float *qkv, const float *o, const float *lse, const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s, const atoll_drop *drop)
-{
+/* With P the probabilities, M the scaled mask: O = (P M) V, dP = (dO V^T) M, delta = sum_k P dP = dO . O, dS = P (dP -
+ * delta). */
+static atoll_err ref_attention_backward(int threads, const float *qkv, const float *o, const float *lse,
+                                        const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s,
+                                        const atoll_drop *drop) {
   (void)threads;
   int64_t H = s->heads * s->head_dim, D = s->head_dim, S = s->S;
   double *row = malloc((size_t)(S + 1 + 2 * S * D) * sizeof *row);
@@ -222,8 +223,7 @@ static atoll_err ref_attention_backward(int threads, const float *qkv, const flo
 #define GELU_C 0.79788456080286535588 /* sqrt(2 / pi) */
 #define GELU_A 0.044715
 
-static atoll_err ref_gelu_forward(int threads, const float *x, float *y, int64_t n)
-{
+static atoll_err ref_gelu_forward(int threads, const float *x, float *y, int64_t n) {
   (void)threads;
   for (int64_t i = 0; i < n; i++) {
     double v = x[i];
@@ -232,8 +232,7 @@ static atoll_err ref_gelu_forward(int threads, const float *x, float *y, int64_t
   return ATOLL_OK;
 }
 
-static atoll_err ref_gelu_backward(int threads, const float *dy, const float *x, float *dx, int64_t n)
-{
+static atoll_err ref_gelu_backward(int threads, const float *dy, const float *x, float *dx, int64_t n) {
   (void)threads;
   for (int64_t i = 0; i < n; i++) {
     double v = x[i], t = tanh(GELU_C * (v + GELU_A * v * v * v));
@@ -242,8 +241,8 @@ static atoll_err ref_gelu_backward(int threads, const float *dy, const float *x,
   return ATOLL_OK;
 }
 
-static atoll_err ref_residual_forward(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner, const atoll_drop *drop)
-{
+static atoll_err ref_residual_forward(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner,
+                                      const atoll_drop *drop) {
   (void)threads;
   for (int64_t b = 0; b < B; b++) {
     atoll_rng_key key = drop_key(drop, b);
@@ -253,8 +252,8 @@ static atoll_err ref_residual_forward(int threads, const float *x, const float *
   return ATOLL_OK;
 }
 
-static atoll_err ref_drop_backward(int threads, const float *dy, float *dz, int64_t B, int64_t inner, const atoll_drop *drop)
-{
+static atoll_err ref_drop_backward(int threads, const float *dy, float *dz, int64_t B, int64_t inner,
+                                   const atoll_drop *drop) {
   (void)threads;
   for (int64_t b = 0; b < B; b++) {
     atoll_rng_key key = drop_key(drop, b);
@@ -264,16 +263,15 @@ static atoll_err ref_drop_backward(int threads, const float *dy, float *dz, int6
   return ATOLL_OK;
 }
 
-static atoll_err ref_add(int threads, const float *x, float *y, int64_t n)
-{
+static atoll_err ref_add(int threads, const float *x, float *y, int64_t n) {
   (void)threads;
   for (int64_t i = 0; i < n; i++)
     y[i] += x[i];
   return ATOLL_OK;
 }
 
-static atoll_err ref_embed_forward(int threads, const int32_t *tokens, const float *wte, const float *wpe, float *y, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop)
-{
+static atoll_err ref_embed_forward(int threads, const int32_t *tokens, const float *wte, const float *wpe, float *y,
+                                   int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop) {
   (void)threads;
   for (int64_t r = 0; r < B * S; r++)
     if (tokens[r] < 0 || tokens[r] >= V)
@@ -282,13 +280,15 @@ static atoll_err ref_embed_forward(int threads, const int32_t *tokens, const flo
     atoll_rng_key key = drop_key(drop, b);
     for (int64_t s = 0; s < S; s++)
       for (int64_t c = 0; c < C; c++)
-        y[(b * S + s) * C + c] = (float)(keep(drop, &key, s * C + c) * ((double)wte[tokens[b * S + s] * C + c] + wpe[s * C + c]));
+        y[(b * S + s) * C + c] =
+            (float)(keep(drop, &key, s * C + c) * ((double)wte[tokens[b * S + s] * C + c] + wpe[s * C + c]));
   }
   return ATOLL_OK;
 }
 
-static atoll_err ref_embed_backward_weight(int threads, const int32_t *tokens, const float *dy, float *dwte, float *dwpe, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop)
-{
+static atoll_err ref_embed_backward_weight(int threads, const int32_t *tokens, const float *dy, float *dwte,
+                                           float *dwpe, int64_t B, int64_t S, int64_t C, int64_t V,
+                                           const atoll_drop *drop) {
   (void)threads;
   for (int64_t r = 0; r < B * S; r++)
     if (tokens[r] < 0 || tokens[r] >= V)
@@ -305,8 +305,8 @@ static atoll_err ref_embed_backward_weight(int threads, const int32_t *tokens, c
   return ATOLL_OK;
 }
 
-static atoll_err ref_cross_entropy(int threads, const float *logits, const int32_t *targets, float *loss, float *dlogits, float scale, int64_t R, int64_t V)
-{
+static atoll_err ref_cross_entropy(int threads, const float *logits, const int32_t *targets, float *loss,
+                                   float *dlogits, float scale, int64_t R, int64_t V) {
   (void)threads;
   for (int64_t r = 0; r < R; r++)
     if (targets[r] < -1 || targets[r] >= V)
@@ -333,8 +333,7 @@ static atoll_err ref_cross_entropy(int threads, const float *logits, const int32
   return ATOLL_OK;
 }
 
-static atoll_err ref_sum_squares(int threads, const float *x, int64_t n, double *out)
-{
+static atoll_err ref_sum_squares(int threads, const float *x, int64_t n, double *out) {
   (void)threads;
   double sum = 0;
   for (int64_t i = 0; i < n; i++)
@@ -343,8 +342,7 @@ static atoll_err ref_sum_squares(int threads, const float *x, int64_t n, double 
   return ATOLL_OK;
 }
 
-static atoll_err ref_sum(int threads, const float *x, int64_t n, double *out)
-{
+static atoll_err ref_sum(int threads, const float *x, int64_t n, double *out) {
   (void)threads;
   double sum = 0;
   for (int64_t i = 0; i < n; i++)
@@ -353,12 +351,12 @@ static atoll_err ref_sum(int threads, const float *x, int64_t n, double *out)
   return ATOLL_OK;
 }
 
-static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p)
-{
+static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p) {
   (void)threads;
   for (int64_t i = 0; i < n; i++) {
     double d = (double)g[i] * p->grad_scale;
-    double m1 = p->beta1 * (double)m[i] + (1 - (double)p->beta1) * d, v1 = p->beta2 * (double)v[i] + (1 - (double)p->beta2) * d * d;
+    double m1 = p->beta1 * (double)m[i] + (1 - (double)p->beta1) * d,
+           v1 = p->beta2 * (double)v[i] + (1 - (double)p->beta2) * d * d;
     m[i] = (float)m1;
     v[i] = (float)v1;
     w[i] = (float)(w[i] - p->lr * (m1 / p->bias1 / (sqrt(v1 / p->bias2) + p->eps) + (double)p->decay * w[i]));
@@ -366,7 +364,7 @@ static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, floa
   return ATOLL_OK;
 }
 
-#define M(name) ref_##name
-#define TABLE kernels_ref
+#define M(name)    ref_##name
+#define TABLE      kernels_ref
 #define TABLE_NAME "ref"
 #include "submit.inc"

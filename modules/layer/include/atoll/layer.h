@@ -1,7 +1,7 @@
 /** Layers of a model: forward, backward in two calls, and the exact bytes each keeps, per memory policy.
  *
- *  A layer is stateless: parameters, saved activations and workspace are handed in. A stage (below) owns those for a range of layers, which is
- *  what train executes and plan counts.
+ *  A layer is stateless: parameters, saved activations and workspace are handed in. A stage (below) owns those for a
+ * range of layers, which is what train executes and plan counts.
  *
  *  Policies (f32, per element of B S H, for a GPT-2 block; LayerNorm statistics and log-sum-exp come on top):
  *    eager  keeps block input, ln1, qkv, o, r1, ln2, f, gelu(f): 16 values
@@ -24,17 +24,18 @@ ATOLL_API int atoll_policy_parse(const char *name, atoll_policy *p); /* 0 or -1 
 
 /** One micro-batch's identity: what random numbers and loss weights are keyed by. */
 typedef struct atoll_call {
-  int64_t B, S;           /* samples of this micro-batch, tokens per sample */
+  int64_t B, S; /* samples of this micro-batch, tokens per sample */
   uint64_t seed, step;
-  uint64_t first_sample;  /* global index, within the step, of sample 0 of this micro-batch */
-  float loss_scale;       /* 1 / tokens of the global batch: gradients come out as those of the mean loss */
-  int train;              /* 0: no dropout, nothing saved, no gradients */
+  uint64_t first_sample; /* global index, within the step, of sample 0 of this micro-batch */
+  float loss_scale;      /* 1 / tokens of the global batch: gradients come out as those of the mean loss */
+  int train;             /* 0: no dropout, nothing saved, no gradients */
 } atoll_call;
 
-/** Exact bytes as int expressions over variables "B", "S" of the pool. saved: kept from forward to backward by one micro-batch; carried: kept
- *  between backward_input and backward_weight; work: scratch of the largest call (arena-padded). The saved bytes of block and head begin with room
- *  for the layer's input x [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's
- *  first layer has no such room when its x comes from another stage, which owns that buffer. */
+/** Exact bytes as int expressions over variables "B", "S" of the pool. saved: kept from forward to backward by one
+ * micro-batch; carried: kept between backward_input and backward_weight; work: scratch of the largest call
+ * (arena-padded). The saved bytes of block and head begin with room for the layer's input x [B,S,H], where a stage lets
+ * the layer before write; layer code itself finds x by its argument. A stage's first layer has no such room when its x
+ * comes from another stage, which owns that buffer. */
 ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
@@ -42,72 +43,95 @@ ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_sy
 /** Pointers of one layer. weight[i], grad[i] follow atoll_model_layer_params(). All borrowed device memory. */
 typedef struct atoll_layer_buffers {
   const float *weight[16];
-  float *grad[16];    /* NULL entries are not wanted */
-  void *saved;        /* saved_bytes; needed, as scratch, also when the call does not train */
-  void *carried;      /* carried_bytes */
+  float *grad[16]; /* NULL entries are not wanted */
+  void *saved;     /* saved_bytes; needed, as scratch, also when the call does not train */
+  void *carried;   /* carried_bytes */
 } atoll_layer_buffers;
 
-/** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets give 0).
- *  The head computes, in row chunks, loss and (train) also its input gradient, which it leaves in y, and its weight gradients, which it adds: its
- *  logits exist one chunk at a time and are never recomputed. All enqueued on e->compute. */
-ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                                        const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const int32_t *targets, float *y, float *loss);
-/** dy [B,S,H] -> dx [B,S,H] (overwritten; not dy; NULL for the embedding). Head: dy is what forward left in y; dx may be the same. */
-ATOLL_API atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                                               const atoll_layer_buffers *b, const float *x, const float *dy, float *dx);
-/** Adds to grad[]; needs what backward_input left in carried, and its dy (for the embedding dy and tokens). The head did this in forward. */
-ATOLL_API atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                                                const atoll_layer_buffers *b, const float *x, const int32_t *tokens, const float *dy);
+/** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
+ * give 0). The head computes, in row chunks, loss and (train) also its input gradient, which it leaves in y, and its
+ * weight gradients, which it adds: its logits exist one chunk at a time and are never recomputed. All enqueued on
+ * e->compute. */
+ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                                        const atoll_call *c, const atoll_layer_buffers *b, const float *x,
+                                        const int32_t *tokens, const int32_t *targets, float *y, float *loss);
+/** dy [B,S,H] -> dx [B,S,H] (overwritten; not dy; NULL for the embedding). Head: dy is what forward left in y; dx may
+ * be the same. */
+ATOLL_API atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                                               const atoll_call *c, const atoll_layer_buffers *b, const float *x,
+                                               const float *dy, float *dx);
+/** Adds to grad[]; needs what backward_input left in carried, and its dy (for the embedding dy and tokens). The head
+ * did this in forward. */
+ATOLL_API atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                                                const atoll_call *c, const atoll_layer_buffers *b, const float *x,
+                                                const int32_t *tokens, const float *dy);
 
-/** A stage: layers [first, last) on one device, its parameters, gradients, moments, activation slots and workspace, in exact accounts of e->mem. */
+/** A stage: layers [first, last) on one device, its parameters, gradients, moments, activation slots and workspace, in
+ * exact accounts of e->mem. */
 typedef struct atoll_stage atoll_stage;
 
 typedef struct atoll_stage_params {
-  int first, last;             /* layers, half-open */
-  const atoll_policy *policy;  /* [last - first]; borrowed for the call */
-  int64_t B, S;                /* largest micro-batch */
-  int slots;                   /* micro-batches in flight at most */
-  int partials;                /* gradient buffers: 1 + extra ones for the summation tree */
-  int train;                   /* 0: parameters and workspace only */
+  int first, last;            /* layers, half-open */
+  const atoll_policy *policy; /* [last - first]; borrowed for the call */
+  int64_t B, S;               /* largest micro-batch */
+  int slots;                  /* micro-batches in flight at most */
+  int partials;               /* gradient buffers: 1 + extra ones for the summation tree */
+  int train;                  /* 0: parameters and workspace only */
 } atoll_stage_params;
 
-/** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without allocating; also *work_peak inside. */
-ATOLL_API atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+/** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without
+ * allocating; also *work_peak inside. */
+ATOLL_API atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p,
+                                      int64_t bytes[ATOLL_MEM_CATEGORIES]);
 
 /** e is copied; its members and m are borrowed for the stage's life. e->work is made by the stage. */
-ATOLL_API atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e, atoll_stage **out);
+ATOLL_API atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e,
+                                       atoll_stage **out);
 ATOLL_API void atoll_stage_destroy(atoll_stage **stage);
-/** Fills this stage's parameters: a pure function of (seed, parameter index, element). Both owners of a tied tensor get the same values. */
+/** Fills this stage's parameters: a pure function of (seed, parameter index, element). Both owners of a tied tensor get
+ * the same values. */
 ATOLL_API atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed);
 
-/** Forward of one micro-batch into activation slot `slot`. x: [B,S,H] from the previous stage or NULL with tokens for the first stage; targets and
- *  loss [B,S] on the last stage; y [B,S,H] otherwise. x, tokens, targets and loss are kept by reference until backward of the slot: they must live
- *  that long. When the call trains, the head runs in atoll_stage_backward(), because its one pass over the logits yields loss and
- *  gradients together and only backward knows their buffer: loss is written there. Otherwise loss is written here. */
-ATOLL_API atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x, const int32_t *tokens, const int32_t *targets, float *y, float *loss);
-/** Backward of the slot. dy NULL on the last stage, dx NULL on the first. Gradients add to partial buffer `partial`. dx_ready (may be NULL)
- *  is recorded as soon as dx is complete, before the first layer's weight gradients. */
-ATOLL_API atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy, float *dx, atoll_event *dx_ready);
+/** Forward of one micro-batch into activation slot `slot`. x: [B,S,H] from the previous stage or NULL with tokens for
+ * the first stage; targets and loss [B,S] on the last stage; y [B,S,H] otherwise. x, tokens, targets and loss are kept
+ * by reference until backward of the slot: they must live that long. When the call trains, the head runs in
+ * atoll_stage_backward(), because its one pass over the logits yields loss and gradients together and only backward
+ * knows their buffer: loss is written there. Otherwise loss is written here. */
+ATOLL_API atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x,
+                                        const int32_t *tokens, const int32_t *targets, float *y, float *loss);
+/** Backward of the slot. dy NULL on the last stage, dx NULL on the first. Gradients add to partial buffer `partial`.
+ * dx_ready (may be NULL) is recorded as soon as dx is complete, before the first layer's weight gradients. */
+ATOLL_API atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy,
+                                         float *dx, atoll_event *dx_ready);
 
-/** Flat buffers (64-byte aligned tensors, zero padding). Gradients of a tied tensor's second use on the same stage lie behind the parameters' part. */
+/** Flat buffers (64-byte aligned tensors, zero padding). Gradients of a tied tensor's second use on the same stage lie
+ * behind the parameters' part. */
 ATOLL_API int64_t atoll_stage_param_elements(const atoll_stage *s); /* flat, padded */
 ATOLL_API int64_t atoll_stage_grad_elements(const atoll_stage *s);
 ATOLL_API float *atoll_stage_flat_params(atoll_stage *s);
 ATOLL_API float *atoll_stage_flat_grad(atoll_stage *s, int partial);
-/** Adds the second-use gradients of a tied tensor that this stage holds both uses of (embedding use + head use, in that order). */
+/** Adds the second-use gradients of a tied tensor that this stage holds both uses of (embedding use + head use, in that
+ * order). */
 ATOLL_API atoll_err atoll_stage_fold_tied(atoll_stage *s, int partial);
-/** A tied tensor shared with another stage: its gradient block in `partial`; NULL and 0 when none. is_first_use tells which term of the sum this is. */
+/** A tied tensor shared with another stage: its gradient block in `partial`; NULL and 0 when none. is_first_use tells
+ * which term of the sum this is. */
 ATOLL_API float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *is_first_use);
 ATOLL_API atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial);
-/** by_param[atoll_model_params_count]: this stage's entries are set to the sum of squares, others untouched; a tied tensor only by the
- *  stage of its first use. Enqueued; valid after a sync. */
+/** by_param[atoll_model_params_count]: this stage's entries are set to the sum of squares, others untouched; a tied
+ * tensor only by the stage of its first use. Enqueued; valid after a sync. */
 ATOLL_API atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param);
 /** AdamW on every parameter with gradient buffer `partial`; p->decay is applied where the parameter wants it. */
 ATOLL_API atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p);
 
-typedef enum atoll_stage_what { ATOLL_STAGE_PARAM, ATOLL_STAGE_GRAD, ATOLL_STAGE_MOMENT1, ATOLL_STAGE_MOMENT2 } atoll_stage_what;
+typedef enum atoll_stage_what {
+  ATOLL_STAGE_PARAM,
+  ATOLL_STAGE_GRAD,
+  ATOLL_STAGE_MOMENT1,
+  ATOLL_STAGE_MOMENT2
+} atoll_stage_what;
 /** Logical tensors as views; count by n; valid for the stage's life. index[i] is the model's parameter index. */
-ATOLL_API atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll_tensor **tensors, const int **index, int *n);
+ATOLL_API atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll_tensor **tensors,
+                                        const int **index, int *n);
 
 ATOLL_END_C
 #endif

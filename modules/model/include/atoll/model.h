@@ -1,7 +1,9 @@
-/** Model families as data: layers, shapes, parameters, FLOPs. No bytes of activations (layer states those), no code that computes.
+/** Model families as data: layers, shapes, parameters, FLOPs. No bytes of activations (layer states those), no code
+ * that computes.
  *
- *  A model is a list of layers: 0 is the embedding, 1 .. L are blocks, L + 1 is the head (final norm, tied projection, loss).
- *  Slices are half-open layer ranges. Parameters have a global index (layer-major) that orders sums over parameters. */
+ *  A model is a list of layers: 0 is the embedding, 1 .. L are blocks, L + 1 is the head (final norm, tied projection,
+ * loss). Slices are half-open layer ranges. Parameters have a global index (layer-major) that orders sums over
+ * parameters. */
 #ifndef ATOLL_MODEL_H
 #define ATOLL_MODEL_H
 
@@ -15,7 +17,12 @@
 ATOLL_BEGIN_C
 
 typedef enum atoll_family { ATOLL_FAMILY_GPT2 } atoll_family;
-typedef enum atoll_layer_kind { ATOLL_LAYER_EMBED, ATOLL_LAYER_BLOCK, ATOLL_LAYER_HEAD, ATOLL_LAYER_KINDS } atoll_layer_kind;
+typedef enum atoll_layer_kind {
+  ATOLL_LAYER_EMBED,
+  ATOLL_LAYER_BLOCK,
+  ATOLL_LAYER_HEAD,
+  ATOLL_LAYER_KINDS
+} atoll_layer_kind;
 
 /** Options `model.*`. With `preset` set, zero-valued sizes take the preset's. */
 typedef struct atoll_model_params {
@@ -33,14 +40,14 @@ ATOLL_API void atoll_model_params_init(atoll_model_params *p);
 typedef enum atoll_init { ATOLL_INIT_NORMAL, ATOLL_INIT_ZERO, ATOLL_INIT_ONE } atoll_init;
 
 typedef struct atoll_model_param {
-  char name[96];     /* "wte.weight", "h.3.attn.c_attn.weight": GPT-2 names; matrices are [out, in], row-major */
-  int layer;         /* where it is first used */
+  char name[96]; /* "wte.weight", "h.3.attn.c_attn.weight": GPT-2 names; matrices are [out, in], row-major */
+  int layer;     /* where it is first used */
   int ndim;
   int64_t shape[ATOLL_NDIM_MAX];
   atoll_init init;
   double init_std;
-  int decay;         /* 1: weight decay applies (matrices and embeddings) */
-  int tied_layer;    /* a second layer that uses it (head for wte), or -1 */
+  int decay;      /* 1: weight decay applies (matrices and embeddings) */
+  int tied_layer; /* a second layer that uses it (head for wte), or -1 */
 } atoll_model_param;
 
 typedef struct atoll_model atoll_model;
@@ -57,7 +64,8 @@ ATOLL_API const char *atoll_layer_kind_name(atoll_layer_kind k);
 ATOLL_API int atoll_model_params_count(const atoll_model *model);
 ATOLL_API const atoll_model_param *atoll_model_param_at(const atoll_model *model, int i);
 ATOLL_API int atoll_model_param_find(const atoll_model *model, const char *name); /* -1 */
-/** Parameters used by a layer, in order, by global index (the head's first is the tied wte). Returns how many; fills at most cap. */
+/** Parameters used by a layer, in order, by global index (the head's first is the tied wte). Returns how many; fills at
+ * most cap. */
 ATOLL_API int atoll_model_layer_params(const atoll_model *model, int layer, int *index, int cap);
 /** Elements of all parameters, tied ones once. */
 ATOLL_API int64_t atoll_model_elements(const atoll_model *model);
@@ -65,8 +73,9 @@ ATOLL_API int64_t atoll_model_elements(const atoll_model *model);
 ATOLL_API int64_t atoll_model_matmul_elements(const atoll_model *model);
 ATOLL_API atoll_digest atoll_model_digest(const atoll_model *model);
 
-/** Forward FLOPs of one layer for B samples of S tokens, as an int expression over variables "B" and "S" of the pool (2 per multiply-add, causal
- *  attention counted at S^2/2). Backward input and backward weight are the same each for matrices; attention backward is 2.5 times. */
+/** Forward FLOPs of one layer for B samples of S tokens, as an int expression over variables "B" and "S" of the pool (2
+ * per multiply-add, causal attention counted at S^2/2). Backward input and backward weight are the same each for
+ * matrices; attention backward is 2.5 times. */
 ATOLL_API const atoll_sym *atoll_model_layer_flops(const atoll_model *model, atoll_syms *pool, int layer);
 ATOLL_API const atoll_sym *atoll_model_layer_backward_flops(const atoll_model *model, atoll_syms *pool, int layer);
 /** Elements that cross the boundary after a layer: B S H, as an expression. */
