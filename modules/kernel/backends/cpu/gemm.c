@@ -7,7 +7,7 @@
  *
  * Which library: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or
  * two runs, differ in the last bits. The rule follows measurements (training-runtime ceilings; atoll_gemm_rate()
- * repeats them): on x86-64 oneDNN generates code for the instruction set it finds and comes within 5-15 % of the
+ * repeats them): on x86-64 oneDNN generates code for the instruction set it finds and reaches 0.8 to 0.95 of the
  * multiply-add peak, where OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys OPENBLAS_CORETYPE, which
  * sites set. Elsewhere oneDNN 2.6 falls back to plain loops, so OpenBLAS is taken. ATOLL_TEST_GEMM=onednn|openblas
  * overrides. */
