@@ -22,7 +22,7 @@ atoll_find_programs() {
 
 # Run directory as the program will see it: asked, not guessed.
 atoll_run_dir() {
-  atoll-train --print-config "$@" | awk '$1 == "run.dir" && $2 !~ /^#/ { print $2; found = 1 } END { exit !found }' ||
+  atoll-train --print-config "$@" | awk '$1 == "run.dir" && $2 !~ /^#/ && $2 != "\"\"" { print $2; found = 1 } END { exit !found }' ||
     { local base=${1##*/}; echo "runs/${base%.*}"; }
 }
 

@@ -23,6 +23,7 @@ struct flow {
   flow_params p;
   const atoll_plan_replica *replica;
   int stages, first_stage, last_stage, slots, inputs;
+  int immediate; /* tasks run at once: waiting on the host costs nothing and tells waiting from work */
   int64_t B, S, H, first, count; /* micro-batch shape; own micro-batches */
   int64_t elements;              /* B S H */
   atoll_queue *receive;          /* messages in; exec.comm carries messages out */
@@ -132,6 +133,7 @@ atoll_err flow_create(const flow_params *p, flow **out) {
   x->stages = pp->stages;
   x->first_stage = p->place.stage == 0;
   x->last_stage = p->place.stage == pp->stages - 1;
+  x->immediate = !strcmp(atoll_device_kind(p->exec.device), "cpu");
   x->B = x->replica->micro_batch;
   x->S = p->plan->seq;
   x->H = atoll_model_config(p->model)->width;
@@ -228,6 +230,13 @@ static atoll_err send_output(flow *x, int64_t i) {
                          peer(x, x->p.place.stage + 1, x->first + i), TAG_FORWARD, x->y_sent[k]);
 }
 
+/* The compute queue waits for a message, or for a buffer that one still uses. */
+static atoll_err wait_for(flow *x, atoll_event *event) {
+  if (x->immediate)
+    ATOLL_TRY(atoll_event_sync(event));
+  return atoll_queue_wait(x->p.exec.compute, event);
+}
+
 /* Forward of own micro-batch i into its slot, from what the receive or the data gave. */
 static atoll_err run_forward(flow *x, const atoll_call *c, int64_t i, double *loss_sum, flow_times *t) {
   const atoll_exec *e = &x->p.exec;
@@ -238,11 +247,11 @@ static atoll_err run_forward(flow *x, const atoll_call *c, int64_t i, double *lo
   if (!x->first_stage) {
     int n = (int)(i % x->inputs);
     in = x->x + n * x->elements;
-    ATOLL_TRY(atoll_queue_wait(e->compute, x->x_got[n]));
+    ATOLL_TRY(wait_for(x, x->x_got[n]));
   }
   if (!x->last_stage) {
     out = x->y + k * x->elements;
-    ATOLL_TRY(atoll_queue_wait(e->compute, x->y_sent[k]));
+    ATOLL_TRY(wait_for(x, x->y_sent[k]));
   }
   double t1 = atoll_clock_now();
   ATOLL_TRY(atoll_stage_forward(x->p.stage, slot, c, in, x->first_stage ? x->tokens + slot * BS : NULL,
@@ -297,11 +306,11 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
   if (!x->last_stage) {
     ATOLL_TRY(post_gradients(x, i));
     dy = x->dy + k * x->elements;
-    ATOLL_TRY(atoll_queue_wait(e->compute, x->dy_got[k]));
+    ATOLL_TRY(wait_for(x, x->dy_got[k]));
   }
   if (!x->first_stage) {
     dx = x->dx + k * x->elements;
-    ATOLL_TRY(atoll_queue_wait(e->compute, x->dx_sent[k]));
+    ATOLL_TRY(wait_for(x, x->dx_sent[k]));
   }
   double t1 = atoll_clock_now();
   ATOLL_TRY(partials_target(sums, p->stage, g, &buffer));
