@@ -5,8 +5,6 @@
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 . regression/lib/setup.sh
-started=$SECONDS
-
 say() { printf '\n== %s\n' "$*"; }
 die() {
   printf '\nquickstart: %s\n' "$*" >&2
@@ -17,6 +15,7 @@ say "packages"
 atoll_setup || exit 1
 atoll_check_cmake || exit 1
 
+installed=$SECONDS
 say "build (preset release, into build/release)"
 mkdir -p build
 if ! cmake --preset release >build/release.configure.log 2>&1; then
@@ -27,6 +26,7 @@ sed -n '/^  Atoll /,/^$/p' build/release.configure.log
 cmake --build --preset release || die "the build failed"
 bin=build/release/bin
 
+built=$SECONDS
 say "train inputs/jobs/quick.yaml on 2 ranks"
 . regression/lib/mpi-env.sh
 unset OMP_NUM_THREADS # the program gives each rank its share of the cores
@@ -37,23 +37,28 @@ while [ -e "$run" ]; do
   run=runs/quick-$number
 done
 [ "$number" = 1 ] || echo "earlier runs are kept as they are; this one goes to $run"
-echo "mpirun -np 2 $bin/atoll-train inputs/jobs/quick.yaml run.dir=$run"
+command="${ATOLL_MPIRUN[*]} -np 2 $bin/atoll-train inputs/jobs/quick.yaml run.dir=$run"
+echo "$command"
 "${ATOLL_MPIRUN[@]}" -np 2 "$bin/atoll-train" inputs/jobs/quick.yaml run.dir="$run" </dev/null
 status=$?
 [ "$status" = 0 ] || die "atoll-train ended with status $status; see $run/log and README, \"Exit codes\""
 
+trained=$SECONDS
 say "loss over the steps"
 "$bin/atoll-inspect" plot "$run" --terminal || die "atoll-inspect plot failed"
 "$bin/atoll-inspect" status "$run" || die "the run does not call itself finished"
 
+root_hint=""
+[ "$(id -u)" != 0 ] || root_hint="  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1   # mpirun wants this from root
+"
 last=$(find "$run/ckpt" -mindepth 1 -maxdepth 1 -name 'step-*' | sort | tail -n 1)
 cat <<EOT
 
-== done in $((SECONDS - started)) s
+== done in $SECONDS s: packages $installed, build $((built - installed)), training $((trained - built))
 
-  $run/run.h5                        topology, islands, plan, metrics, memory, counters
-  $last/     the last checkpoint; model.h5 in it shows every parameter whole
-  $run/log/                          what each rank had to say
+  $run/run.h5    topology, islands, plan, metrics, memory, counters
+  $last    the last checkpoint; model.h5 in it shows every parameter whole
+  $run/log    what each rank had to say
 
 Have a look:
   $bin/atoll-inspect ls $run
@@ -63,6 +68,6 @@ Have a look:
   $bin/atoll-inspect verify $last
   h5ls -r $run/run.h5
   $bin/atoll-topo
-Train longer, from where it stopped:
-  mpirun -np 2 $bin/atoll-train inputs/jobs/quick.yaml run.dir=$run train.steps=2000
+Train on from there:
+$root_hint  $command train.steps=600
 EOT

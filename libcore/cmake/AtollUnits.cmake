@@ -348,6 +348,8 @@ function(atoll_install libraries)
   endforeach()
   configure_file(${PROJECT_SOURCE_DIR}/libcore/cmake/atoll.pc.in ${PROJECT_BINARY_DIR}/atoll.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/atoll.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  # Job files name models and corpora by relative path, so the folder goes as it is.
+  install(DIRECTORY inputs DESTINATION ${CMAKE_INSTALL_DATADIR}/atoll)
   install(FILES README.md INSTALL CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
 endfunction()
 

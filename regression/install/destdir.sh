@@ -9,4 +9,5 @@ find "$root" -name 'libatoll_core.so' | grep -q . || fail "no libatoll_core.so u
 find "$root" -path '*/cmake/Atoll/AtollConfig.cmake' | grep -q . || fail "no AtollConfig.cmake under $root"
 find "$root" -path '*/pkgconfig/atoll.pc' | grep -q . || fail "no atoll.pc under $root"
 find "$root" -path '*/include/*' -name '*_impl.h' | grep -q . && fail "private headers were installed"
+[ -f "$root/share/atoll/inputs/jobs/quick.yaml" ] || fail "no inputs under $root/share/atoll"
 exit 0
