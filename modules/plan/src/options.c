@@ -24,7 +24,8 @@ static const atoll_opt_def defs[] = {
      "many as there are micro-batches, or enough for the replicas."},
     {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid", "", "Who plans a slice on an island."},
     {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
-     "Axes to plan with: those that train executes, or all."},
+     "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data for "
+     "both."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };

@@ -29,7 +29,7 @@ static void test(void **state) {
   double flops = 6.0 * (double)atoll_model_matmul_elements(m) * 512 * 64, rate = 0.85 * 4e12 * (6 * 9 + 6 * 5 + 4 * 2);
   assert_true(plan[0]->step_seconds > flops / rate);
   assert_true(plan[0]->step_seconds < 2.5 * flops / rate);
-  assert_true(took < 20); /* many times what it takes, for sanitizers and busy machines */
+  assert_true(took < 60); /* many times what it takes, for sanitizers and busy machines */
   for (int i = 0; i < 2; i++)
     atoll_plan_destroy(&plan[i]);
   atoll_model_destroy(&m);
