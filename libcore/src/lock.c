@@ -65,9 +65,10 @@ static void first_line(const char *path, char *buf, size_t n) {
   (void)fclose(f);
 }
 
-/* Start time of a process in clock ticks after boot, 0 when unknown. The name in field 2 may hold blanks and brackets.
- */
-static unsigned long long start_of(long pid) {
+/* Start time of a process in clock ticks after boot, 0 when unknown; *ended: it is over and only waits for its parent to
+ * take note, which in a container may last for ever. Its other threads may still write: the last one counts. The name in
+ * field 2 may hold blanks and brackets. */
+static unsigned long long start_of(long pid, int *ended) {
   char path[64], line[1024];
   (void)snprintf(path, sizeof path, "/proc/%ld/stat", pid);
   first_line(path, line, sizeof line);
@@ -75,7 +76,10 @@ static unsigned long long start_of(long pid) {
   if (!p)
     return 0;
   p++;
+  int over = p[0] == ' ' && (p[1] == 'Z' || p[1] == 'X');
   for (int field = 3; field < 22 && p; field++) {
+    if (field == 20 && ended)
+      *ended = over && strtol(p, NULL, 10) <= 1;
     p = strchr(p + 1, ' ');
   }
   return p ? strtoull(p, NULL, 10) : 0;
@@ -103,7 +107,7 @@ static void describe_self(struct holder *h) {
   text[len > 0 ? len : 0] = '\0';
   copy_word(h->pids, sizeof h->pids, text);
   h->pid = (long)getpid();
-  h->start = start_of(h->pid);
+  h->start = start_of(h->pid, NULL);
   const char *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
   copy_word(h->job, sizeof h->job, job ? job : "");
   h->restart = restart ? strtol(restart, NULL, 10) : 0;
@@ -139,7 +143,12 @@ static enum verdict judge(const struct holder *h, const struct holder *self, con
       *why = "its process is gone";
       return ENDED;
     }
-    unsigned long long start = start_of(h->pid);
+    int ended = 0;
+    unsigned long long start = start_of(h->pid, &ended);
+    if (ended) {
+      *why = "its process has ended";
+      return ENDED;
+    }
     if (start && h->start && start != h->start) {
       *why = "its process is gone and another has its number";
       return ENDED;

@@ -67,6 +67,23 @@ static void dead_holder_is_replaced(void **state) {
   assert_int_equal(count_names(test_dir), 0);
 }
 
+/* Under a launcher or a container's first process that takes its time, the holder stays in the process table. */
+static void holder_nobody_waited_for_is_replaced(void **state) {
+  (void)state;
+  const char *path = in_dir("lock");
+  atoll_file_lock *a = NULL;
+  siginfo_t info;
+  pid_t pid = fork();
+  if (pid == 0)
+    _exit(atoll_file_lock_take(path, &a) != ATOLL_OK);
+  assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+  assert_int_equal(kill(pid, 0), 0);
+  assert_int_equal(atoll_file_lock_probe(path), ATOLL_OK);
+  assert_int_equal(atoll_file_lock_take(path, &a), ATOLL_OK);
+  atoll_file_lock_release(&a);
+  assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static void evidence_is_weighed(void **state) {
   (void)state;
   const char *path = in_dir("lock");
@@ -246,6 +263,7 @@ static void failures_leave_nothing(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(held_is_busy),
                                      cmocka_unit_test(dead_holder_is_replaced),
+                                     cmocka_unit_test(holder_nobody_waited_for_is_replaced),
                                      cmocka_unit_test(evidence_is_weighed),
                                      cmocka_unit_test(requeued_job_may_take_over),
                                      cmocka_unit_test(foreign_numbers_prove_nothing),
