@@ -3,9 +3,9 @@
  * What HDF5 does not promise decides the shape of this file. A close succeeds over a full disk, so checkpoints and
  * snapshots are images in memory that file.h writes. A close that fails leaves the library with dirty state on which
  * its exit handler crashes, so the handler is not installed. Its global state has no lock in most builds, so all calls
- * share one. Damaged metadata can crash the library where the old format has no checksums, so every file is written in
- * the 1.10 format, whose metadata is checked, and small data is kept inside checked structures. A killed writer leaves
- * a mark that refuses readers; such a file is read into memory and the mark cleared there, never on disk. */
+ * share one. Damaged metadata can crash or hang the library where it has no checksum, so every file is written in the
+ * 1.10 format, small data is kept inside checked structures, and what is still open is checked here (store_check.c)
+ * before the library sees it. A killed writer leaves a mark that refuses readers; such a file is read into memory and the mark cleared there, never on disk. */
 #include "atoll/store.h"
 #include "store_impl.h"
 
@@ -159,6 +159,16 @@ static hid_t access_list(int use_locks) {
   return fapl;
 }
 
+/* Every API call clears the error stack on its way in; the reason of a failed open is put back. */
+static void close_list(hid_t list) {
+  if (list < 0)
+    return;
+  hid_t reason = H5Eget_current_stack();
+  H5Pclose(list);
+  if (reason >= 0)
+    H5Eset_current_stack(reason); /* also closes it */
+}
+
 static hid_t creation_list(void) {
   hid_t fcpl = H5Pcreate(H5P_FILE_CREATE);
   if (fcpl >= 0)
@@ -207,10 +217,7 @@ static hid_t open_memory(atoll_store *s, const char *name) {
   if (fapl >= 0 && H5Pset_fapl_core(fapl, CORE_STEP, 0) >= 0 && H5Pset_file_image_callbacks(fapl, &lend) >= 0 &&
       H5Pset_file_image(fapl, (void *)(uintptr_t)s->bytes, s->byte_count) >= 0)
     file = H5Fopen(unique, H5F_ACC_RDONLY, fapl);
-  if (fapl >= 0) {
-    H5E_BEGIN_TRY { H5Pclose(fapl); }
-    H5E_END_TRY
-  }
+  close_list(fapl);
   return file;
 }
 
@@ -229,19 +236,14 @@ static hid_t open_abandoned(atoll_store *s) {
       H5Pset(fapl, "clear_status_flags", &clear) >= 0)
     file = H5Fopen(unique, H5F_ACC_RDWR, fapl);
   free(data);
-  if (fapl >= 0)
-    H5Pclose(fapl);
+  close_list(fapl);
   return file;
 }
 
 static hid_t open_once(const char *path, unsigned flags, int use_locks) {
   hid_t fapl = access_list(use_locks);
   hid_t file = fapl >= 0 ? H5Fopen(path, flags, fapl) : -1;
-  if (fapl >= 0) { /* every call clears the error stack, and the reason of a failed open is wanted */
-    hid_t reason = H5Eget_current_stack();
-    H5Pclose(fapl);
-    H5Eset_current_stack(reason);
-  }
+  close_list(fapl);
   return file;
 }
 
@@ -259,6 +261,14 @@ static atoll_err open_read(atoll_store *s) {
   if (bad || !S_ISREG(st.st_mode))
     return atoll_fail(ATOLL_NOINPUT, "%s is %s, expected an HDF5 file", s->path,
                       !bad && S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+  if (st.st_size > 0 && st.st_size <= STORE_CHECK_MAX) {
+    char *data = NULL;
+    size_t n = 0;
+    ATOLL_TRY(atoll_file_read(s->path, &data, &n));
+    atoll_err err = store_check_bytes(s->path, data, n);
+    free(data);
+    ATOLL_TRY(err);
+  }
   s->file = open_once(s->path, H5F_ACC_RDONLY, 1);
   if (s->file >= 0)
     return ATOLL_OK;
@@ -298,17 +308,11 @@ static atoll_err create_image(atoll_store *s) {
   char unique[4200];
   unique_name(unique, sizeof unique, s->path);
   hid_t fapl = access_list(-1), fcpl = creation_list();
-  /* The oldest superblock: HDF5 1.10 clears the writer's mark in the image of a newer one without renewing its checksum, and then refuses
-   * what it gave. */
-  if (fapl >= 0)
-    H5Pset_libver_bounds(fapl, H5F_LIBVER_EARLIEST, H5F_LIBVER_V110);
   if (fapl >= 0 && fcpl >= 0 && H5Pset_fapl_core(fapl, CORE_STEP, 0) >= 0)
     s->file = H5Fcreate(unique, H5F_ACC_EXCL, fcpl, fapl);
   atoll_err err = s->file < 0 ? store_error(s, "create", "image") : ATOLL_OK;
-  if (fapl >= 0)
-    H5Pclose(fapl);
-  if (fcpl >= 0)
-    H5Pclose(fcpl);
+  close_list(fapl);
+  close_list(fcpl);
   return err;
 }
 
@@ -326,10 +330,8 @@ static atoll_err create_follow(atoll_store *s) {
       err = store_error(s, "create", "file");
     else if (!use_locks)
       atoll_debug("%s: created without locks, since: %s", s->path, atoll_err_message());
-    if (fapl >= 0)
-      H5Pclose(fapl);
-    if (fcpl >= 0)
-      H5Pclose(fcpl);
+    close_list(fapl);
+    close_list(fcpl);
     if (s->file < 0 && !strstr(atoll_err_message(), "lock"))
       break;
     /* The name was made by the refused try. */
@@ -397,6 +399,11 @@ atoll_err atoll_store_open_bytes(const char *name, const void *bytes, size_t n, 
   }
   s->bytes = bytes;
   s->byte_count = n;
+  atoll_err checked = store_check_bytes(name, bytes, n);
+  if (checked != ATOLL_OK) {
+    store_free(s);
+    return checked;
+  }
   store_lock();
   s->file = open_memory(s, name);
   atoll_err err = ATOLL_OK;
@@ -430,6 +437,48 @@ atoll_err atoll_store_close(atoll_store **store) {
   return err;
 }
 
+static uint32_t rotate(uint32_t x, int k) { return (x << k) | (x >> (32 - k)); }
+
+/* Bob Jenkins' lookup3 (hashlittle, public domain, seed 0) over a length that is not a multiple of 12: HDF5's checksum of metadata. */
+static uint32_t metadata_checksum(const unsigned char *p, size_t n) {
+  uint32_t a = 0xdeadbeef + (uint32_t)n, b = a, c = a, w[3];
+  for (;; p += 12, n -= 12) {
+    unsigned char last[12] = {0};
+    memcpy(last, p, n < 12 ? n : 12);
+    for (int i = 0; i < 3; i++)
+      w[i] = (uint32_t)last[4 * i] | (uint32_t)last[4 * i + 1] << 8 | (uint32_t)last[4 * i + 2] << 16 |
+             (uint32_t)last[4 * i + 3] << 24;
+    a += w[0], b += w[1], c += w[2];
+    if (n <= 12)
+      break;
+    a -= c, a ^= rotate(c, 4), c += b;
+    b -= a, b ^= rotate(a, 6), a += c;
+    c -= b, c ^= rotate(b, 8), b += a;
+    a -= c, a ^= rotate(c, 16), c += b;
+    b -= a, b ^= rotate(a, 19), a += c;
+    c -= b, c ^= rotate(b, 4), b += a;
+  }
+  c ^= b, c -= rotate(b, 14);
+  a ^= c, a -= rotate(c, 11);
+  b ^= a, b -= rotate(a, 25);
+  c ^= b, c -= rotate(b, 16);
+  a ^= c, a -= rotate(c, 4);
+  b ^= a, b -= rotate(a, 14);
+  c ^= b, c -= rotate(b, 24);
+  return c;
+}
+
+/* HDF5 1.10 clears the writer's mark in the image of a version 3 superblock without renewing its checksum, and then
+ * refuses what it gave. An older superblock would avoid that, with metadata that has no checksums at all. */
+static void mend_superblock(unsigned char *image, size_t n) {
+  enum { VERSION = 8, OFFSET_BYTES = 9, CHECKSUM = 44 };
+  if (n < CHECKSUM + 4 || image[VERSION] < 2 || image[OFFSET_BYTES] != 8)
+    return;
+  uint32_t sum = metadata_checksum(image, CHECKSUM);
+  for (int i = 0; i < 4; i++)
+    image[CHECKSUM + i] = (unsigned char)(sum >> 8 * i);
+}
+
 atoll_err atoll_store_image(atoll_store *s, void **bytes, size_t *n) {
   store_lock();
   atoll_err err = store_may_change(s, "an image");
@@ -439,13 +488,15 @@ atoll_err atoll_store_image(atoll_store *s, void **bytes, size_t *n) {
     err = atoll_fail(ATOLL_USAGE, "%s: not an image in memory", s->path);
   if (err == ATOLL_OK && (H5Fflush(s->file, H5F_SCOPE_GLOBAL) < 0 || (size = H5Fget_file_image(s->file, NULL, 0)) <= 0))
     err = store_error(s, "take image of", "file");
-  if (err == ATOLL_OK && !(buf = malloc((size_t)size)))
+  if (err == ATOLL_OK && !(buf = malloc((size_t)size + STORE_SEAL_BYTES)))
     err = atoll_fail(ATOLL_NOMEM, "%s: no memory for an image of %zd bytes", s->path, size);
   if (err == ATOLL_OK && H5Fget_file_image(s->file, buf, (size_t)size) != size)
     err = store_error(s, "take image of", "file");
   if (err == ATOLL_OK) {
+    mend_superblock(buf, (size_t)size);
+    store_seal(buf, (size_t)size);
     *bytes = buf;
-    *n = (size_t)size;
+    *n = (size_t)size + STORE_SEAL_BYTES;
   } else {
     free(buf);
   }

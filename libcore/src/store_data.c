@@ -1,15 +1,18 @@
-/* Attributes, datasets, texts, series and views of a store. */
+/* Datasets: whole arrays, texts, growing series and virtual views.
+ *
+ * Layout by size (store_impl.h): small data in the object header and medium data of images as one Fletcher-32 chunk, so
+ * that a flipped byte is an error when read; large data contiguous, written once and never pre-filled, covered by the
+ * digest its owner keeps. Series of a followed file have no filter: a reader may meet a chunk that is half rewritten,
+ * which is harmless only without a checksum. */
 #include "atoll/store.h"
+#include "store_impl.h"
 
+#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store_impl.h"
-
-/* ---- types ---------------------------------------------------------------------------------------------------------
- */
+/* ---- types --------------------------------------------------------------------------------------------------- */
 
 hid_t store_type(atoll_dtype t) {
   switch (t) {
@@ -22,452 +25,354 @@ hid_t store_type(atoll_dtype t) {
   case ATOLL_I64:
     return H5Tcopy(H5T_STD_I64LE);
   case ATOLL_U16:
-  case ATOLL_BF16: /* HDF5 1.10 has no bfloat16: its bits */
     return H5Tcopy(H5T_STD_U16LE);
-  default:
+  case ATOLL_U8:
     return H5Tcopy(H5T_STD_U8LE);
+  case ATOLL_BF16: {
+    /* The upper half of an f32: sign 15, exponent 7..14 (bias 127), fraction 0..6. h5py converts it to float32. */
+    hid_t type = H5Tcopy(H5T_IEEE_F32LE);
+    if (type >= 0 && (H5Tset_fields(type, 15, 7, 8, 0, 7) < 0 || H5Tset_precision(type, 16) < 0 ||
+                      H5Tset_size(type, 2) < 0 || H5Tset_ebias(type, 127) < 0)) {
+      H5Tclose(type);
+      return -1;
+    }
+    return type;
+  }
+  default:
+    return -1;
   }
 }
 
 int store_type_parse(hid_t type, atoll_dtype *t) {
-  size_t n = H5Tget_size(type);
-  H5T_class_t c = H5Tget_class(type);
-  if (c == H5T_FLOAT && (n == 4 || n == 8))
-    *t = n == 4 ? ATOLL_F32 : ATOLL_F64;
-  else if (c == H5T_INTEGER && (n == 8 || n == 4 || n == 2 || n == 1))
-    *t = n == 8 ? ATOLL_I64 : n == 4 ? ATOLL_I32 : n == 2 ? ATOLL_U16 : ATOLL_U8;
-  else
-    return -1;
-  return 0;
-}
-
-hid_t store_text_type(size_t bytes) {
-  hid_t t = H5Tcopy(H5T_C_S1);
-  H5Tset_size(t, bytes ? bytes : H5T_VARIABLE);
-  H5Tset_cset(t, H5T_CSET_UTF8);
-  return t;
-}
-
-/* ---- attributes ----------------------------------------------------------------------------------------------------
- */
-
-static atoll_err put_attr(atoll_store *s, hid_t object, const char *path, const char *name, hid_t type,
-                          const void *value) {
-  char what[160];
-  snprintf(what, sizeof what, "write attribute %.100s of", name);
-  if (H5Aexists(object, name) > 0 && H5Adelete(object, name) < 0)
-    return store_error(s, what, path);
-  hid_t space = H5Screate(H5S_SCALAR), a = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-  atoll_err err = ATOLL_OK;
-  if (a < 0 || H5Awrite(a, type, value) < 0)
-    err = store_error(s, what, path);
-  if (a >= 0 && H5Aclose(a) < 0 && err == ATOLL_OK)
-    err = store_error(s, what, path);
-  H5Sclose(space);
-  return err;
-}
-
-atoll_err store_set_text(atoll_store *s, hid_t object, const char *path, const char *name, const char *value) {
-  hid_t type = store_text_type(0); /* of variable length: h5py gives these as str, others as bytes */
-  atoll_err err = put_attr(s, object, path, name, type, &value);
-  H5Tclose(type);
-  return err;
-}
-
-atoll_err store_describe(atoll_store *s, hid_t object, const char *path, const char *units, const char *long_name) {
-  if (units)
-    ATOLL_TRY(store_set_text(s, object, path, "units", units));
-  return long_name ? store_set_text(s, object, path, "long_name", long_name) : ATOLL_OK;
-}
-
-static atoll_err open_object(atoll_store *s, const char *path, hid_t *out) {
-  ATOLL_TRY(store_check_path(s, path));
-  if (!store_exists(s, path))
-    return atoll_fail(ATOLL_NOINPUT, "%s: no object %s", s->path, path);
-  *out = H5Oopen(s->file, path, H5P_DEFAULT);
-  return *out < 0 ? store_error(s, "open", path) : ATOLL_OK;
-}
-
-typedef enum attr_kind { ATTR_TEXT, ATTR_INT, ATTR_REAL } attr_kind;
-
-static atoll_err set_attr(atoll_store *s, const char *path, const char *name, attr_kind kind, const void *value) {
-  hid_t object = -1;
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  if (err == ATOLL_OK)
-    err = open_object(s, path, &object);
-  if (err == ATOLL_OK && kind == ATTR_TEXT) {
-    err = store_set_text(s, object, path, name, value);
-  } else if (err == ATOLL_OK) {
-    hid_t type = store_type(kind == ATTR_INT ? ATOLL_I64 : ATOLL_F64);
-    err = put_attr(s, object, path, name, type, value);
-    H5Tclose(type);
+  size_t size = H5Tget_size(type);
+  if (H5Tget_class(type) == H5T_FLOAT) {
+    size_t sign, epos, esize, mpos, msize;
+    if (H5Tget_fields(type, &sign, &epos, &esize, &mpos, &msize) < 0 || size > 8)
+      return -1;
+    *t = size == 2 && esize == 8 && msize == 7 ? ATOLL_BF16 : esize <= 8 && msize <= 23 ? ATOLL_F32 : ATOLL_F64;
+    return 0;
   }
-  if (object >= 0)
-    H5Oclose(object);
-  return store_done(s, err, 1);
-}
-
-atoll_err atoll_store_attr_text(atoll_store *s, const char *object, const char *name, const char *value) {
-  return set_attr(s, object, name, ATTR_TEXT, value);
-}
-atoll_err atoll_store_attr_int(atoll_store *s, const char *object, const char *name, int64_t value) {
-  return set_attr(s, object, name, ATTR_INT, &value);
-}
-atoll_err atoll_store_attr_real(atoll_store *s, const char *object, const char *name, double value) {
-  return set_attr(s, object, name, ATTR_REAL, &value);
-}
-
-/* A text of any HDF5 string type of one element into owned memory. */
-static atoll_err take_text(atoll_store *s, const char *path, hid_t type, herr_t (*read)(hid_t, hid_t, void *),
-                           hid_t from, char **text) {
-  char *variable = NULL;
-  if (H5Tget_class(type) != H5T_STRING)
-    return atoll_fail(ATOLL_CORRUPT, "%s: %s is not a text", s->path, path);
-  if (H5Tis_variable_str(type) > 0) {
-    hid_t memory = store_text_type(0);
-    herr_t bad = read(from, memory, &variable);
-    H5Tclose(memory);
-    if (bad < 0)
-      return store_error(s, "read", path);
-    *text = strdup(variable ? variable : "");
-    H5free_memory(variable);
-  } else {
-    size_t n = H5Tget_size(type);
-    if (n > STORE_TEXT_MAX)
-      return atoll_fail(ATOLL_CORRUPT, "%s: %s is a text of %zu bytes", s->path, path, n);
-    *text = calloc(1, n + 1);
-    if (*text && read(from, type, *text) < 0) {
-      free(*text);
-      *text = NULL;
-      return store_error(s, "read", path);
-    }
+  if (H5Tget_class(type) == H5T_INTEGER) {
+    int is_signed = H5Tget_sign(type) == H5T_SGN_2;
+    if (size > 8)
+      return -1;
+    *t = is_signed ? (size <= 4 ? ATOLL_I32 : ATOLL_I64) : size == 1 ? ATOLL_U8 : size == 2 ? ATOLL_U16 : ATOLL_I64;
+    return 0;
   }
-  return *text ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "%s: no memory for %s", s->path, path);
+  return -1;
 }
 
-static atoll_err get_attr(atoll_store *s, const char *path, const char *name, attr_kind kind, void *value, size_t n) {
-  hid_t object = -1, a = -1, type = -1, space = -1;
-  char *text = NULL, what[320];
-  store_lock();
-  snprintf(what, sizeof what, "%.200s/@%.100s", path, name);
-  atoll_err err = open_object(s, path, &object);
-  if (err == ATOLL_OK && H5Aexists(object, name) <= 0)
-    err = atoll_fail(ATOLL_NOINPUT, "%s: %s has no attribute %s", s->path, path, name);
-  if (err == ATOLL_OK &&
-      ((a = H5Aopen(object, name, H5P_DEFAULT)) < 0 || (type = H5Aget_type(a)) < 0 || (space = H5Aget_space(a)) < 0))
-    err = store_error(s, "open", what);
-  if (err == ATOLL_OK && H5Sget_simple_extent_npoints(space) != 1)
-    err = atoll_fail(ATOLL_CORRUPT, "%s: %s is not a single value", s->path, what);
-  if (err == ATOLL_OK && kind == ATTR_TEXT) {
-    err = take_text(s, what, type, H5Aread, a, &text);
-    if (err == ATOLL_OK && snprintf(value, n, "%s", text) >= (int)n)
-      err = atoll_fail(ATOLL_CORRUPT, "%s: %s has %zu bytes, room for %zu", s->path, what, strlen(text), n);
-    free(text);
-  } else if (err == ATOLL_OK) {
-    atoll_dtype t;
-    if (store_type_parse(type, &t) != 0)
-      err = atoll_fail(ATOLL_CORRUPT, "%s: %s is not a number", s->path, what);
-    else if (H5Aread(a, kind == ATTR_INT ? H5T_NATIVE_INT64 : H5T_NATIVE_DOUBLE, value) < 0)
-      err = store_error(s, "read", what);
+static const char *class_name(hid_t type) {
+  switch (H5Tget_class(type)) {
+  case H5T_STRING:
+    return "text";
+  case H5T_INTEGER:
+  case H5T_FLOAT:
+    return "numbers of an unknown width";
+  case H5T_COMPOUND:
+    return "records";
+  default:
+    return "another type";
   }
-  if (space >= 0)
-    H5Sclose(space);
-  if (type >= 0)
-    H5Tclose(type);
-  if (a >= 0)
-    H5Aclose(a);
-  if (object >= 0)
-    H5Oclose(object);
-  return store_done(s, err, 0);
 }
 
-atoll_err atoll_store_get_attr_text(atoll_store *s, const char *object, const char *name, char *buf, size_t n) {
-  return get_attr(s, object, name, ATTR_TEXT, buf, n);
-}
-atoll_err atoll_store_get_attr_int(atoll_store *s, const char *object, const char *name, int64_t *value) {
-  return get_attr(s, object, name, ATTR_INT, value, sizeof *value);
-}
-atoll_err atoll_store_get_attr_real(atoll_store *s, const char *object, const char *name, double *value) {
-  return get_attr(s, object, name, ATTR_REAL, value, sizeof *value);
-}
-
-int atoll_store_has(atoll_store *s, const char *object) {
-  store_lock();
-  int found = object && object[0] == '/' && store_exists(s, object);
-  store_unlock();
-  return found;
-}
-
-int atoll_store_has_attr(atoll_store *s, const char *object, const char *name) {
-  hid_t o = -1;
-  store_lock();
-  int found = object && object[0] == '/' && store_exists(s, object) &&
-              (o = H5Oopen(s->file, object, H5P_DEFAULT)) >= 0 && H5Aexists(o, name) > 0;
-  if (o >= 0)
-    H5Oclose(o);
-  H5Eclear2(H5E_DEFAULT);
-  store_unlock();
-  return found;
+/* Elements of a shape; USAGE on bad extents or when the bytes pass 2^63. */
+static atoll_err check_shape(const atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
+                             hsize_t *dims, int64_t *count) {
+  if (!atoll_dtype_bytes(t))
+    return atoll_fail(ATOLL_USAGE, "%s: %s: unknown element type %d", s->path, path, (int)t);
+  if (ndim < 0 || ndim > ATOLL_NDIM_MAX)
+    return atoll_fail(ATOLL_USAGE, "%s: %s: %d dimensions, expected 0 to %d", s->path, path, ndim, ATOLL_NDIM_MAX);
+  int64_t n = 1, limit = INT64_MAX / (int64_t)atoll_dtype_bytes(t), empty = 0;
+  for (int i = 0; i < ndim; i++) {
+    if (shape[i] < 0)
+      return atoll_fail(ATOLL_USAGE, "%s: %s: extent %d is %" PRId64, s->path, path, i, shape[i]);
+    if (shape[i] > 0 && n > limit / shape[i])
+      return atoll_fail(ATOLL_USAGE, "%s: %s: its bytes pass 2^63", s->path, path);
+    if (shape[i] == 0)
+      empty = 1;
+    else
+      n *= shape[i];
+    dims[i] = (hsize_t)shape[i];
+  }
+  *count = empty ? 0 : n;
+  return ATOLL_OK;
 }
 
-/* ---- datasets ------------------------------------------------------------------------------------------------------
- */
+/* ---- creating ------------------------------------------------------------------------------------------------ */
 
 hid_t store_dcpl(void) {
-  hid_t p = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_attr_creation_order(p, H5P_CRT_ORDER_TRACKED);
-  return p;
+  hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+  if (dcpl >= 0)
+    H5Pset_obj_track_times(dcpl, 0);
+  return dcpl;
 }
 
-hid_t store_create(atoll_store *s, const char *path, hid_t type, hid_t space, hid_t dcpl) {
-  hid_t links = H5Pcreate(H5P_LINK_CREATE);
-  H5Pset_create_intermediate_group(links, 1);
-  hid_t d = H5Dcreate2(s->file, path, type, space, links, dcpl, H5P_DEFAULT);
-  H5Pclose(links);
-  return d;
+/* Groups on the way are made by hand: those HDF5 makes itself carry the time, and equal content should give equal bytes. */
+static atoll_err make_groups(atoll_store *s, const char *path) {
+  char *copy = strdup(path);
+  if (!copy)
+    return atoll_fail(ATOLL_NOMEM, "%s: no memory for the name %s", s->path, path);
+  atoll_err err = ATOLL_OK;
+  for (char *slash = strchr(copy + 1, '/'); slash && err == ATOLL_OK; slash = strchr(slash + 1, '/')) {
+    *slash = '\0';
+    if (!store_exists(s, copy)) {
+      hid_t gcpl = H5Pcreate(H5P_GROUP_CREATE);
+      hid_t group = -1;
+      if (gcpl >= 0 && H5Pset_obj_track_times(gcpl, 0) >= 0)
+        group = H5Gcreate2(s->file, copy, H5P_DEFAULT, gcpl, H5P_DEFAULT);
+      if (group < 0)
+        err = store_error(s, "create group", copy);
+      else if (H5Gclose(group) < 0)
+        err = store_error(s, "create group", copy);
+      if (gcpl >= 0)
+        H5Pclose(gcpl);
+    }
+    *slash = '/';
+  }
+  free(copy);
+  return err;
 }
 
-atoll_err store_open_dataset(atoll_store *s, const char *path, hid_t *out) {
+static atoll_err may_create(atoll_store *s, const char *path) {
+  ATOLL_TRY(store_may_change(s, path));
   ATOLL_TRY(store_check_path(s, path));
-  if (!store_exists(s, path))
-    return atoll_fail(ATOLL_NOINPUT, "%s: no dataset %s", s->path, path);
-  *out = H5Dopen2(s->file, path, H5P_DEFAULT);
-  return *out < 0 ? store_error(s, "open", path) : ATOLL_OK;
+  if (s->following)
+    return atoll_fail(ATOLL_USAGE, "%s: %s cannot be created once readers follow", s->path, path);
+  if (store_exists(s, path))
+    return atoll_fail(ATOLL_USAGE, "%s: %s exists already", s->path, path);
+  return make_groups(s, path);
 }
 
-/* New dataset with data, attributes, checked close. */
-static atoll_err write_new(atoll_store *s, const char *path, hid_t type, hid_t space, hid_t dcpl, const void *data,
-                           int64_t count, const char *units, const char *long_name) {
-  atoll_err err = store_check_path(s, path);
-  if (err == ATOLL_OK && store_exists(s, path))
-    err = atoll_fail(ATOLL_USAGE, "%s: %s exists already", s->path, path);
-  ATOLL_TRY(err);
-  hid_t d = store_create(s, path, type, space, dcpl);
-  if (d < 0)
-    return store_error(s, "create", path);
-  if (count > 0 && H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0)
-    err = store_error(s, "write", path);
-  if (err == ATOLL_OK)
-    err = store_describe(s, d, path, units, long_name);
-  if (H5Dclose(d) < 0 && err == ATOLL_OK)
+/* Create, write (data may be NULL: nothing to write) and describe. Takes dcpl. */
+static atoll_err write_dataset(atoll_store *s, const char *path, hid_t type, hid_t space, hid_t dcpl, const void *data,
+                               const char *units, const char *long_name) {
+  atoll_err err = ATOLL_OK;
+  hid_t dataset = H5Dcreate2(s->file, path, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+  if (dataset < 0 || (data && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
+    err = store_error(s, dataset < 0 ? "create" : "write", path);
+  else
+    err = store_describe(s, dataset, path, units, long_name);
+  if (dataset >= 0 && H5Dclose(dataset) < 0 && err == ATOLL_OK)
     err = store_error(s, "close", path);
+  H5Pclose(dcpl);
+  return err;
+}
+
+static atoll_err write_array(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
+                             const void *data, const char *units, const char *long_name) {
+  hsize_t dims[ATOLL_NDIM_MAX];
+  int64_t count;
+  ATOLL_TRY(check_shape(s, path, t, ndim, shape, dims, &count));
+  ATOLL_TRY(may_create(s, path));
+  int64_t bytes = count * (int64_t)atoll_dtype_bytes(t);
+  hid_t type = store_type(t), dcpl = store_dcpl();
+  hid_t space = ndim ? H5Screate_simple(ndim, dims, NULL) : H5Screate(H5S_SCALAR);
+  atoll_err err;
+  herr_t set = 0;
+  if (bytes > 0 && bytes <= STORE_COMPACT_MAX)
+    set = H5Pset_layout(dcpl, H5D_COMPACT);
+  else if (bytes > 0 && bytes <= STORE_CHECKED_MAX && s->image)
+    set = H5Pset_chunk(dcpl, ndim, dims) < 0 || H5Pset_fletcher32(dcpl) < 0 ? -1 : 0;
+  else
+    set = H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER);
+  if (type < 0 || dcpl < 0 || space < 0 || set < 0) {
+    err = store_error(s, "create", path);
+    if (dcpl >= 0)
+      H5Pclose(dcpl);
+  } else {
+    err = write_dataset(s, path, type, space, dcpl, count ? data : NULL, units, long_name);
+  }
+  if (type >= 0)
+    H5Tclose(type);
+  if (space >= 0)
+    H5Sclose(space);
   return err;
 }
 
 atoll_err atoll_store_write(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
                             const void *data, const char *units, const char *long_name) {
-  hsize_t dims[ATOLL_NDIM_MAX];
-  int64_t count = 1;
-  if (ndim < 0 || ndim > ATOLL_NDIM_MAX)
-    return atoll_fail(ATOLL_USAGE, "%s: %s with %d dimensions, at most %d", s->path, path, ndim, ATOLL_NDIM_MAX);
-  for (int i = 0; i < ndim; i++) {
-    if (shape[i] < 0)
-      return atoll_fail(ATOLL_USAGE, "%s: %s has extent %lld", s->path, path, (long long)shape[i]);
-    dims[i] = (hsize_t)shape[i];
-    count *= shape[i];
-  }
-  size_t bytes = (size_t)count * atoll_dtype_bytes(t);
   store_lock();
-  atoll_err err = store_may_change(s, path);
-  if (err == ATOLL_OK) {
-    hid_t type = store_type(t), space = ndim ? H5Screate_simple(ndim, dims, NULL) : H5Screate(H5S_SCALAR),
-          dcpl = store_dcpl();
-    if (count > 0 && bytes <= STORE_COMPACT_MAX) {
-      H5Pset_layout(dcpl, H5D_COMPACT);
-    } else if (count > 0 && ndim > 0 && bytes <= STORE_CHECKED_MAX) {
-      H5Pset_chunk(dcpl, ndim, dims);
-      H5Pset_fletcher32(dcpl);
-    }
-    err = write_new(s, path, type, space, dcpl, data, count, units, long_name);
-    H5Pclose(dcpl);
-    H5Sclose(space);
-    H5Tclose(type);
-  }
-  return store_done(s, err, 1);
+  return store_done(s, write_array(s, path, t, ndim, shape, data, units, long_name), 1);
 }
 
-atoll_err atoll_store_write_text(atoll_store *s, const char *path, const char *text, const char *long_name) {
-  size_t n = strlen(text);
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  if (err == ATOLL_OK) {
-    hid_t type = store_text_type(n ? n : 1), space = H5Screate(H5S_SCALAR), dcpl = store_dcpl();
-    if (n <= STORE_TEXT_COMPACT_MAX)
-      H5Pset_layout(dcpl, H5D_COMPACT);
-    err = write_new(s, path, type, space, dcpl, text, 1, NULL, long_name);
-    H5Pclose(dcpl);
-    H5Sclose(space);
-    H5Tclose(type);
+/* n texts of one fixed width; n < 0: one scalar. */
+static atoll_err write_strings(atoll_store *s, const char *path, const char *const *texts, int64_t n, const char *long_name) {
+  size_t width = 1, count = n < 0 ? 1 : (size_t)n;
+  for (size_t i = 0; i < count; i++) {
+    if (!texts[i])
+      return atoll_fail(ATOLL_USAGE, "%s: %s: text %zu is missing", s->path, path, i);
+    size_t length = strlen(texts[i]);
+    width = length > width ? length : width;
   }
-  return store_done(s, err, 1);
-}
-
-/* Fixed width, so that a file image holds them without a heap. */
-atoll_err atoll_store_write_texts(atoll_store *s, const char *path, const char *const *texts, size_t n,
-                                  const char *long_name) {
-  size_t width = 1;
-  for (size_t i = 0; i < n; i++)
-    width = strlen(texts[i]) > width ? strlen(texts[i]) : width;
-  char *flat = calloc(n ? n : 1, width);
-  if (!flat)
-    return atoll_fail(ATOLL_NOMEM, "%s: no memory for %s", s->path, path);
-  for (size_t i = 0; i < n; i++)
-    memcpy(flat + i * width, texts[i], strlen(texts[i]));
-  hsize_t dim = n;
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  if (err == ATOLL_OK) {
-    hid_t type = store_text_type(width), space = H5Screate_simple(1, &dim, NULL), dcpl = store_dcpl();
-    err = write_new(s, path, type, space, dcpl, flat, (int64_t)n, NULL, long_name);
-    H5Pclose(dcpl);
-    H5Sclose(space);
-    H5Tclose(type);
+  if (width > STORE_TEXT_MAX || (count && width > STORE_TEXT_MAX / count))
+    return atoll_fail(ATOLL_USAGE, "%s: %s: %zu texts of up to %zu bytes pass the limit of %zu", s->path, path, count,
+                      width, STORE_TEXT_MAX);
+  ATOLL_TRY(may_create(s, path));
+  char *block = calloc(count ? count : 1, width);
+  if (!block)
+    return atoll_fail(ATOLL_NOMEM, "%s: no memory for %zu texts of %zu bytes", s->path, count, width);
+  for (size_t i = 0; i < count; i++)
+    memcpy(block + i * width, texts[i], strlen(texts[i]));
+  hsize_t dims = count;
+  hid_t type = store_text_type(width), dcpl = store_dcpl();
+  hid_t space = n < 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dims, NULL);
+  atoll_err err;
+  if (type < 0 || dcpl < 0 || space < 0 ||
+      (count && count * width <= STORE_TEXT_COMPACT_MAX && H5Pset_layout(dcpl, H5D_COMPACT) < 0)) {
+    err = store_error(s, "create", path);
+    if (dcpl >= 0)
+      H5Pclose(dcpl);
+  } else {
+    err = write_dataset(s, path, type, space, dcpl, count ? block : NULL, NULL, long_name);
   }
-  free(flat);
-  return store_done(s, err, 1);
-}
-
-static atoll_err shape_of(atoll_store *s, const char *path, hid_t d, atoll_dtype *t, int *ndim, int64_t *shape) {
-  hid_t type = H5Dget_type(d), space = H5Dget_space(d);
-  hsize_t dims[H5S_MAX_RANK];
-  int n = space < 0 ? -1 : H5Sget_simple_extent_ndims(space);
-  atoll_err err = ATOLL_OK;
-  if (type < 0 || n < 0)
-    err = store_error(s, "describe", path);
-  else if (store_type_parse(type, t) != 0)
-    err = atoll_fail(ATOLL_CORRUPT, "%s: %s does not hold numbers of a known type", s->path, path);
-  else if (n > ATOLL_NDIM_MAX)
-    err = atoll_fail(ATOLL_CORRUPT, "%s: %s has %d dimensions, at most %d", s->path, path, n, ATOLL_NDIM_MAX);
-  else if (H5Sget_simple_extent_dims(space, dims, NULL) < 0)
-    err = store_error(s, "describe", path);
-  for (int i = 0; err == ATOLL_OK && i < n; i++) {
-    if (dims[i] > (hsize_t)INT64_MAX)
-      err = atoll_fail(ATOLL_CORRUPT, "%s: %s has an extent beyond 2^63", s->path, path);
-    shape[i] = (int64_t)dims[i];
-  }
-  *ndim = n;
-  if (space >= 0)
-    H5Sclose(space);
   if (type >= 0)
     H5Tclose(type);
+  if (space >= 0)
+    H5Sclose(space);
+  free(block);
   return err;
 }
 
-atoll_err atoll_store_shape(atoll_store *s, const char *path, atoll_dtype *t, int *ndim, int64_t *shape) {
-  hid_t d = -1;
+atoll_err atoll_store_write_text(atoll_store *s, const char *path, const char *text, const char *long_name) {
   store_lock();
-  atoll_err err = store_open_dataset(s, path, &d);
-  if (err == ATOLL_OK)
-    err = shape_of(s, path, d, t, ndim, shape);
-  if (d >= 0)
-    H5Dclose(d);
-  return store_done(s, err, 0);
+  return store_done(s, write_strings(s, path, &text, -1, long_name), 1);
+}
+
+atoll_err atoll_store_write_texts(atoll_store *s, const char *path, const char *const *texts, size_t n,
+                                  const char *long_name) {
+  store_lock();
+  return store_done(s, write_strings(s, path, texts, (int64_t)n, long_name), 1);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------- */
+
+atoll_err store_open_dataset(atoll_store *s, const char *path, hid_t *out) {
+  ATOLL_TRY(store_check_path(s, path));
+  if (!store_exists(s, path))
+    return atoll_fail(ATOLL_NOINPUT, "%s: no dataset %s", s->path, path);
+  hid_t object = H5Oopen(s->file, path, H5P_DEFAULT);
+  if (object < 0)
+    return store_error(s, "open", path);
+  if (H5Iget_type(object) != H5I_DATASET) {
+    H5Oclose(object);
+    return atoll_fail(ATOLL_NOINPUT, "%s: %s is a group, expected a dataset", s->path, path);
+  }
+  /* What is cached of a growing dataset is old. */
+  if (s->swmr_reader && H5Drefresh(object) < 0) {
+    atoll_err err = store_error(s, "refresh", path);
+    H5Oclose(object);
+    return err;
+  }
+  *out = object;
+  return ATOLL_OK;
+}
+
+/* Shape of an open dataset; ndim at most ATOLL_NDIM_MAX. */
+static atoll_err get_shape(atoll_store *s, const char *path, hid_t dataset, int *ndim, hsize_t *dims) {
+  atoll_err err = ATOLL_OK;
+  hid_t space = H5Dget_space(dataset);
+  int n = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
+  H5S_class_t class = space >= 0 ? H5Sget_simple_extent_type(space) : H5S_NO_CLASS;
+  if (n < 0)
+    err = store_error(s, "read shape of", path);
+  else if (class == H5S_NULL)
+    err = atoll_fail(ATOLL_CORRUPT, "%s: %s is empty by definition (null space)", s->path, path);
+  else if (n > ATOLL_NDIM_MAX)
+    err = atoll_fail(ATOLL_CORRUPT, "%s: %s has %d dimensions, at most %d", s->path, path, n, ATOLL_NDIM_MAX);
+  else if (n > 0 && H5Sget_simple_extent_dims(space, dims, NULL) < 0)
+    err = store_error(s, "read shape of", path);
+  for (int i = 0; err == ATOLL_OK && i < n; i++)
+    if (dims[i] > INT64_MAX)
+      err = atoll_fail(ATOLL_CORRUPT, "%s: %s: extent %d is %llu", s->path, path, i, (unsigned long long)dims[i]);
+  if (space >= 0)
+    H5Sclose(space);
+  *ndim = n;
+  return err;
+}
+
+static atoll_err read_shape(atoll_store *s, const char *path, atoll_dtype *t, int *ndim, int64_t *shape) {
+  hid_t dataset;
+  ATOLL_TRY(store_open_dataset(s, path, &dataset));
+  hsize_t dims[ATOLL_NDIM_MAX];
+  int n;
+  atoll_dtype type = ATOLL_F32;
+  atoll_err err = get_shape(s, path, dataset, &n, dims);
+  if (err == ATOLL_OK) {
+    hid_t h = H5Dget_type(dataset);
+    if (h < 0)
+      err = store_error(s, "read type of", path);
+    else if (t && store_type_parse(h, &type))
+      err = atoll_fail(ATOLL_CORRUPT, "%s: %s holds %s, expected numbers", s->path, path, class_name(h));
+    if (h >= 0)
+      H5Tclose(h);
+  }
+  H5Dclose(dataset);
+  if (err != ATOLL_OK)
+    return err;
+  if (t)
+    *t = type;
+  if (ndim)
+    *ndim = n;
+  for (int i = 0; shape && i < n; i++)
+    shape[i] = (int64_t)dims[i];
+  return ATOLL_OK;
+}
+
+atoll_err atoll_store_shape(atoll_store *s, const char *path, atoll_dtype *t, int *ndim, int64_t *shape) {
+  store_lock();
+  return store_done(s, read_shape(s, path, t, ndim, shape), 0);
+}
+
+static atoll_err read_block(atoll_store *s, const char *path, hid_t dataset, atoll_dtype t, const int64_t *start,
+                            const int64_t *count, void *data) {
+  hsize_t dims[ATOLL_NDIM_MAX], from[ATOLL_NDIM_MAX], n[ATOLL_NDIM_MAX];
+  int ndim, empty = 0;
+  ATOLL_TRY(get_shape(s, path, dataset, &ndim, dims));
+  for (int i = 0; i < ndim; i++) {
+    int64_t a = start ? start[i] : 0, b = start ? count[i] : (int64_t)dims[i];
+    if (a < 0 || b < 0 || a > (int64_t)dims[i] || b > (int64_t)dims[i] - a)
+      return atoll_fail(ATOLL_CORRUPT, "%s: %s: %" PRId64 " elements from %" PRId64 " leave extent %d, which is %llu",
+                        s->path, path, b, a, i, (unsigned long long)dims[i]);
+    from[i] = (hsize_t)a;
+    n[i] = (hsize_t)b;
+    empty |= b == 0;
+  }
+  if (empty)
+    return ATOLL_OK;
+  atoll_err err = ATOLL_OK;
+  atoll_dtype stored;
+  hid_t type = store_type(t), held = H5Dget_type(dataset), space = H5Dget_space(dataset);
+  hid_t memory = ndim ? H5Screate_simple(ndim, n, NULL) : H5Screate(H5S_SCALAR);
+  if (type < 0 || held < 0 || space < 0 || memory < 0)
+    err = store_error(s, "read", path);
+  else if (store_type_parse(held, &stored))
+    err = atoll_fail(ATOLL_CORRUPT, "%s: %s holds %s, expected numbers", s->path, path, class_name(held));
+  else if ((ndim && start && H5Sselect_hyperslab(space, H5S_SELECT_SET, from, NULL, n, NULL) < 0) ||
+           H5Dread(dataset, type, memory, space, H5P_DEFAULT, data) < 0)
+    err = store_error(s, "read", path);
+  if (type >= 0)
+    H5Tclose(type);
+  if (held >= 0)
+    H5Tclose(held);
+  if (space >= 0)
+    H5Sclose(space);
+  if (memory >= 0)
+    H5Sclose(memory);
+  return err;
 }
 
 atoll_err atoll_store_read(atoll_store *s, const char *path, atoll_dtype t, const int64_t *start, const int64_t *count,
                            void *data) {
-  hid_t d = -1, file = -1, memory = -1, type = -1;
-  atoll_dtype stored;
-  int ndim = 0;
-  int64_t shape[ATOLL_NDIM_MAX];
-  hsize_t from[ATOLL_NDIM_MAX], extent[ATOLL_NDIM_MAX], total = 1;
+  hid_t dataset;
   store_lock();
-  atoll_err err = store_open_dataset(s, path, &d);
-  if (err == ATOLL_OK)
-    err = shape_of(s, path, d, &stored, &ndim, shape);
-  for (int i = 0; err == ATOLL_OK && i < ndim; i++) {
-    int64_t a = start ? start[i] : 0, n = start ? count[i] : shape[i];
-    if (a < 0 || n < 0 || a > shape[i] || n > shape[i] - a)
-      err = atoll_fail(ATOLL_USAGE, "%s: %s has %lld rows in dimension %d, wanted %lld from %lld", s->path, path,
-                       (long long)shape[i], i, (long long)n, (long long)a);
-    from[i] = (hsize_t)a;
-    extent[i] = (hsize_t)n;
-    total *= (hsize_t)n;
-  }
-  if (err == ATOLL_OK && total > 0) {
-    type = store_type(t);
-    file = H5Dget_space(d);
-    memory = ndim ? H5Screate_simple(ndim, extent, NULL) : H5Screate(H5S_SCALAR);
-    if (file < 0 || memory < 0 || (ndim && H5Sselect_hyperslab(file, H5S_SELECT_SET, from, NULL, extent, NULL) < 0) ||
-        H5Dread(d, type, memory, file, H5P_DEFAULT, data) < 0)
-      err = store_error(s, "read", path);
-  }
-  if (type >= 0)
-    H5Tclose(type);
-  if (file >= 0)
-    H5Sclose(file);
-  if (memory >= 0)
-    H5Sclose(memory);
-  if (d >= 0)
-    H5Dclose(d);
-  return store_done(s, err, 0);
-}
-
-static herr_t read_dataset(hid_t d, hid_t type, void *buf) {
-  return H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, buf);
-}
-
-atoll_err atoll_store_read_text(atoll_store *s, const char *path, char **text) {
-  hid_t d = -1, type = -1, space = -1;
-  store_lock();
-  atoll_err err = store_open_dataset(s, path, &d);
-  if (err == ATOLL_OK && ((type = H5Dget_type(d)) < 0 || (space = H5Dget_space(d)) < 0))
-    err = store_error(s, "describe", path);
-  if (err == ATOLL_OK && H5Sget_simple_extent_npoints(space) != 1)
-    err = atoll_fail(ATOLL_CORRUPT, "%s: %s is not a single text", s->path, path);
-  if (err == ATOLL_OK)
-    err = take_text(s, path, type, read_dataset, d, text);
-  if (space >= 0)
-    H5Sclose(space);
-  if (type >= 0)
-    H5Tclose(type);
-  if (d >= 0)
-    H5Dclose(d);
-  return store_done(s, err, 0);
-}
-
-atoll_err atoll_store_read_texts(atoll_store *s, const char *path, char ***texts, size_t *n) {
-  hid_t d = -1, type = -1, space = -1;
-  char *flat = NULL, **out = NULL;
-  size_t width = 0, count = 0;
-  store_lock();
-  atoll_err err = store_open_dataset(s, path, &d);
-  if (err == ATOLL_OK && ((type = H5Dget_type(d)) < 0 || (space = H5Dget_space(d)) < 0))
-    err = store_error(s, "describe", path);
-  if (err == ATOLL_OK &&
-      (H5Tget_class(type) != H5T_STRING || H5Tis_variable_str(type) != 0 || H5Sget_simple_extent_ndims(space) != 1))
-    err = atoll_fail(ATOLL_CORRUPT, "%s: %s is not a list of texts", s->path, path);
+  atoll_err err = store_open_dataset(s, path, &dataset);
   if (err == ATOLL_OK) {
-    width = H5Tget_size(type);
-    count = (size_t)H5Sget_simple_extent_npoints(space);
-    if (width == 0 || (count && width > STORE_TEXT_MAX / count))
-      err = atoll_fail(ATOLL_CORRUPT, "%s: %s has %zu texts of %zu bytes", s->path, path, count, width);
+    err = atoll_dtype_bytes(t) && (!start || count)
+              ? read_block(s, path, dataset, t, start, count, data)
+              : atoll_fail(ATOLL_USAGE, "%s: read %s: unknown element type %d or no count", s->path, path, (int)t);
+    H5Dclose(dataset);
   }
-  if (err == ATOLL_OK) {
-    flat = malloc(count * width + 1);
-    out = calloc(count ? count : 1, sizeof *out);
-    if (!flat || !out)
-      err = atoll_fail(ATOLL_NOMEM, "%s: no memory for %s", s->path, path);
-    else if (count && read_dataset(d, type, flat) < 0)
-      err = store_error(s, "read", path);
-  }
-  for (size_t i = 0; err == ATOLL_OK && i < count; i++)
-    if (!(out[i] = strndup(flat + i * width, width)))
-      err = atoll_fail(ATOLL_NOMEM, "%s: no memory for %s", s->path, path);
-  if (err == ATOLL_OK) {
-    *texts = out;
-    *n = count;
-  } else {
-    atoll_store_texts_free(&out, count);
-  }
-  free(flat);
-  if (space >= 0)
-    H5Sclose(space);
-  if (type >= 0)
-    H5Tclose(type);
-  if (d >= 0)
-    H5Dclose(d);
   return store_done(s, err, 0);
 }
 
@@ -480,94 +385,109 @@ void atoll_store_texts_free(char ***texts, size_t n) {
   *texts = NULL;
 }
 
-/* ---- series --------------------------------------------------------------------------------------------------------
- */
+/* Copy what HDF5 returned, fixed or variable, into one owned string per text. */
+static atoll_err split_texts(atoll_store *s, const char *path, hid_t dataset, hid_t type, hid_t space, size_t n,
+                             char **texts) {
+  int variable = H5Tis_variable_str(type) > 0;
+  size_t width = variable ? sizeof(char *) : H5Tget_size(type);
+  atoll_err err = ATOLL_OK;
+  if (!width || (n && width > STORE_TEXT_MAX / n))
+    return atoll_fail(ATOLL_CORRUPT, "%s: %s claims %zu texts of %zu bytes", s->path, path, n, width);
+  char *block = calloc(n ? n : 1, width);
+  if (!block)
+    return atoll_fail(ATOLL_NOMEM, "%s: no memory for %zu texts of %zu bytes", s->path, n, width);
+  if (n && H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, block) < 0)
+    err = store_error(s, "read", path);
+  for (size_t i = 0; err == ATOLL_OK && i < n; i++) {
+    const char *text = variable ? ((char **)(void *)block)[i] : block + i * width;
+    size_t length = !text ? 0 : variable ? strlen(text) : strnlen(text, width);
+    texts[i] = malloc(length + 1);
+    if (!texts[i]) {
+      err = atoll_fail(ATOLL_NOMEM, "%s: no memory for text %zu of %s", s->path, i, path);
+      break;
+    }
+    if (length)
+      memcpy(texts[i], text, length);
+    texts[i][length] = '\0';
+  }
+  if (variable && n)
+    H5Dvlen_reclaim(type, space, H5P_DEFAULT, block);
+  free(block);
+  return err;
+}
 
-static struct store_series *find_series(atoll_store *s, const char *path) {
+/* All texts of a dataset; *scalar tells an array of one from a single text. */
+static atoll_err read_strings(atoll_store *s, const char *path, char ***out, size_t *count) {
+  hid_t dataset;
+  ATOLL_TRY(store_open_dataset(s, path, &dataset));
+  hsize_t dims[ATOLL_NDIM_MAX];
+  int ndim;
+  char **texts = NULL;
+  size_t n = 1;
+  hid_t type = -1, space = -1;
+  atoll_err err = get_shape(s, path, dataset, &ndim, dims);
+  if (err != ATOLL_OK)
+    goto close_dataset;
+  type = H5Dget_type(dataset);
+  space = H5Dget_space(dataset);
+  if (type < 0 || space < 0)
+    err = store_error(s, "read", path);
+  else if (H5Tget_class(type) != H5T_STRING)
+    err = atoll_fail(ATOLL_CORRUPT, "%s: %s holds %s, expected text", s->path, path, class_name(type));
+  for (int i = 0; err == ATOLL_OK && i < ndim; i++) {
+    if (dims[i] && n > STORE_TEXT_MAX / dims[i])
+      err = atoll_fail(ATOLL_CORRUPT, "%s: %s claims more than %zu texts", s->path, path, STORE_TEXT_MAX);
+    n *= (size_t)dims[i];
+  }
+  if (err != ATOLL_OK)
+    goto close_dataset;
+  texts = calloc(n ? n : 1, sizeof *texts);
+  if (!texts)
+    err = atoll_fail(ATOLL_NOMEM, "%s: no memory for %zu texts", s->path, n);
+  else
+    err = split_texts(s, path, dataset, type, space, n, texts);
+  if (err == ATOLL_OK) {
+    *out = texts;
+    *count = n;
+  } else {
+    atoll_store_texts_free(&texts, n);
+  }
+close_dataset:
+  if (type >= 0)
+    H5Tclose(type);
+  if (space >= 0)
+    H5Sclose(space);
+  H5Dclose(dataset);
+  return err;
+}
+
+atoll_err atoll_store_read_texts(atoll_store *s, const char *path, char ***texts, size_t *n) {
+  store_lock();
+  return store_done(s, read_strings(s, path, texts, n), 0);
+}
+
+atoll_err atoll_store_read_text(atoll_store *s, const char *path, char **text) {
+  char **texts = NULL;
+  size_t n = 0;
+  store_lock();
+  atoll_err err = read_strings(s, path, &texts, &n);
+  if (err == ATOLL_OK && n != 1)
+    err = atoll_fail(ATOLL_CORRUPT, "%s: %s holds %zu texts, expected 1", s->path, path, n);
+  if (err == ATOLL_OK) {
+    *text = texts[0];
+    texts[0] = NULL;
+  }
+  atoll_store_texts_free(&texts, n);
+  return store_done(s, err, 0);
+}
+
+/* ---- series -------------------------------------------------------------------------------------------------- */
+
+static struct store_series *series_find(atoll_store *s, const char *path) {
   for (size_t i = 0; i < s->series_count; i++)
     if (!strcmp(s->series[i].path, path))
       return &s->series[i];
   return NULL;
-}
-
-atoll_err atoll_store_series(atoll_store *s, const char *path, atoll_dtype t, const char *units,
-                             const char *long_name) {
-  hsize_t zero = 0, unlimited = H5S_UNLIMITED, chunk = STORE_SERIES_CHUNK;
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  if (err == ATOLL_OK)
-    err = store_check_path(s, path);
-  if (err == ATOLL_OK && (find_series(s, path) || store_exists(s, path)))
-    err = atoll_fail(ATOLL_USAGE, "%s: %s exists already", s->path, path);
-  struct store_series *grown = err == ATOLL_OK ? realloc(s->series, (s->series_count + 1) * sizeof *grown) : NULL;
-  if (err == ATOLL_OK && !grown)
-    err = atoll_fail(ATOLL_NOMEM, "%s: no memory for %s", s->path, path);
-  if (err == ATOLL_OK) {
-    s->series = grown;
-    struct store_series *x = &grown[s->series_count];
-    hid_t type = store_type(t), space = H5Screate_simple(1, &zero, &unlimited), dcpl = store_dcpl();
-    H5Pset_chunk(dcpl, 1, &chunk);
-    H5Pset_fletcher32(dcpl);
-    *x = (struct store_series){.path = strdup(path), .type = t};
-    x->dataset = store_create(s, path, type, space, dcpl);
-    H5Pclose(dcpl);
-    H5Sclose(space);
-    H5Tclose(type);
-    if (x->dataset < 0 || !x->path) {
-      err = store_error(s, "create", path);
-      free(x->path);
-    } else {
-      s->series_count++;
-      err = store_describe(s, x->dataset, path, units, long_name);
-    }
-  }
-  return store_done(s, err, 1);
-}
-
-/* Elements [at, at + n) of a series whose extent holds them. */
-static atoll_err write_range(atoll_store *s, struct store_series *x, hsize_t at, hsize_t n, const void *data) {
-  hid_t type = store_type(x->type), file = H5Dget_space(x->dataset), memory = H5Screate_simple(1, &n, NULL);
-  atoll_err err = ATOLL_OK;
-  if (file < 0 || H5Sselect_hyperslab(file, H5S_SELECT_SET, &at, NULL, &n, NULL) < 0 ||
-      H5Dwrite(x->dataset, type, memory, file, H5P_DEFAULT, data) < 0)
-    err = store_error(s, "write", x->path);
-  if (file >= 0)
-    H5Sclose(file);
-  H5Sclose(memory);
-  H5Tclose(type);
-  return err;
-}
-
-atoll_err atoll_store_append(atoll_store *s, const char *path, const void *data, size_t n) {
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  struct store_series *x = find_series(s, path);
-  if (err == ATOLL_OK && !x)
-    err = atoll_fail(ATOLL_USAGE, "%s: %s is not a series of this file", s->path, path);
-  if (err == ATOLL_OK && n > 0) {
-    hsize_t length = x->length + n;
-    if (H5Dset_extent(x->dataset, &length) < 0)
-      err = store_error(s, "extend", path);
-    else
-      err = write_range(s, x, x->length, n, data);
-    if (err == ATOLL_OK)
-      x->length = length;
-  }
-  return store_done(s, err, 1);
-}
-
-atoll_err atoll_store_put(atoll_store *s, const char *path, int64_t i, const void *value) {
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  struct store_series *x = find_series(s, path);
-  if (err == ATOLL_OK && !x)
-    err = atoll_fail(ATOLL_USAGE, "%s: %s is not a series of this file", s->path, path);
-  if (err == ATOLL_OK && (i < 0 || (hsize_t)i >= x->length))
-    err = atoll_fail(ATOLL_USAGE, "%s: %s has %llu elements, no element %lld", s->path, path,
-                     (unsigned long long)x->length, (long long)i);
-  if (err == ATOLL_OK)
-    err = write_range(s, x, (hsize_t)i, 1, value);
-  return store_done(s, err, 1);
 }
 
 void store_series_close(atoll_store *s) {
@@ -580,25 +500,141 @@ void store_series_close(atoll_store *s) {
   s->series_count = 0;
 }
 
-/* ---- views ---------------------------------------------------------------------------------------------------------
- */
+static atoll_err make_series(atoll_store *s, const char *path, atoll_dtype t, const char *units, const char *long_name) {
+  struct store_series *have = path ? series_find(s, path) : NULL;
+  if (have)
+    return have->type == t ? ATOLL_OK
+                           : atoll_fail(ATOLL_USAGE, "%s: series %s is %s, not %s", s->path, path,
+                                        atoll_dtype_name(have->type), atoll_dtype_name(t));
+  if (!atoll_dtype_bytes(t))
+    return atoll_fail(ATOLL_USAGE, "%s: %s: unknown element type %d", s->path, path, (int)t);
+  ATOLL_TRY(may_create(s, path));
+  struct store_series *list = realloc(s->series, (s->series_count + 1) * sizeof *list);
+  if (list)
+    s->series = list;
+  char *copy = strdup(path);
+  if (!list || !copy) {
+    free(copy);
+    return atoll_fail(ATOLL_NOMEM, "%s: no memory for the series %s", s->path, path);
+  }
+  hsize_t none = 0, unlimited = H5S_UNLIMITED, chunk = STORE_SERIES_CHUNK;
+  hid_t type = store_type(t), space = H5Screate_simple(1, &none, &unlimited), dcpl = store_dcpl(), dataset = -1;
+  atoll_err err = ATOLL_OK;
+  if (type < 0 || space < 0 || dcpl < 0 || H5Pset_chunk(dcpl, 1, &chunk) < 0 ||
+      H5Pset_fill_time(dcpl, H5D_FILL_TIME_ALLOC) < 0 || (s->image && H5Pset_fletcher32(dcpl) < 0) ||
+      (dataset = H5Dcreate2(s->file, path, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT)) < 0)
+    err = store_error(s, "create", path);
+  else
+    err = store_describe(s, dataset, path, units, long_name);
+  if (type >= 0)
+    H5Tclose(type);
+  if (space >= 0)
+    H5Sclose(space);
+  if (dcpl >= 0)
+    H5Pclose(dcpl);
+  if (err != ATOLL_OK) {
+    if (dataset >= 0)
+      H5Dclose(dataset);
+    free(copy);
+    return err;
+  }
+  s->series[s->series_count++] = (struct store_series){copy, dataset, t, 0};
+  return ATOLL_OK;
+}
 
-static atoll_err map_piece(atoll_store *s, const char *path, hid_t dcpl, hid_t space, int ndim,
-                           const atoll_store_piece *p) {
-  hsize_t start[ATOLL_NDIM_MAX], count[ATOLL_NDIM_MAX], total = 1;
-  if (p->file[0] == '/')
-    return atoll_fail(ATOLL_USAGE, "%s: view %s names %s, expected a name relative to this file", s->path, path,
-                      p->file);
+atoll_err atoll_store_series(atoll_store *s, const char *path, atoll_dtype t, const char *units, const char *long_name) {
+  store_lock();
+  return store_done(s, make_series(s, path, t, units, long_name), 1);
+}
+
+static atoll_err series_get(atoll_store *s, const char *path, struct store_series **out) {
+  ATOLL_TRY(store_may_change(s, path));
+  ATOLL_TRY(store_check_path(s, path));
+  struct store_series *series = series_find(s, path);
+  if (!series)
+    return atoll_fail(ATOLL_USAGE, "%s: no series %s", s->path, path);
+  *out = series;
+  return ATOLL_OK;
+}
+
+/* Write n elements at `from`, inside the present extent. */
+static atoll_err series_write(atoll_store *s, struct store_series *series, hsize_t from, hsize_t n, const void *data) {
+  atoll_err err = ATOLL_OK;
+  hid_t type = store_type(series->type), space = H5Dget_space(series->dataset), memory = H5Screate_simple(1, &n, NULL);
+  if (type < 0 || space < 0 || memory < 0 ||
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, &from, NULL, &n, NULL) < 0 ||
+      H5Dwrite(series->dataset, type, memory, space, H5P_DEFAULT, data) < 0)
+    err = store_error(s, "write", series->path);
+  if (type >= 0)
+    H5Tclose(type);
+  if (space >= 0)
+    H5Sclose(space);
+  if (memory >= 0)
+    H5Sclose(memory);
+  return err;
+}
+
+static atoll_err series_append(atoll_store *s, const char *path, const void *data, size_t n) {
+  struct store_series *series;
+  ATOLL_TRY(series_get(s, path, &series));
+  if (!n)
+    return ATOLL_OK;
+  hsize_t length = series->length + n;
+  if (H5Dset_extent(series->dataset, &length) < 0)
+    return store_error(s, "extend", path);
+  ATOLL_TRY(series_write(s, series, series->length, n, data));
+  series->length = length;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_store_append(atoll_store *s, const char *path, const void *data, size_t n) {
+  store_lock();
+  return store_done(s, series_append(s, path, data, n), 1);
+}
+
+static atoll_err series_put(atoll_store *s, const char *path, int64_t i, const void *value) {
+  struct store_series *series;
+  ATOLL_TRY(series_get(s, path, &series));
+  if (i < 0 || (hsize_t)i >= series->length)
+    return atoll_fail(ATOLL_USAGE, "%s: %s has %llu elements, no %" PRId64, s->path, path,
+                      (unsigned long long)series->length, i);
+  return series_write(s, series, (hsize_t)i, 1, value);
+}
+
+atoll_err atoll_store_put(atoll_store *s, const char *path, int64_t i, const void *value) {
+  store_lock();
+  return store_done(s, series_put(s, path, i, value), 1);
+}
+
+/* ---- virtual datasets ---------------------------------------------------------------------------------------- */
+
+static atoll_err check_piece(const atoll_store *s, const char *path, int ndim, const int64_t *shape,
+                             const atoll_store_piece *p, size_t index) {
+  if (!p->file || !*p->file || p->file[0] == '/')
+    return atoll_fail(ATOLL_USAGE, "%s: %s: piece %zu: file '%s' is not a relative name", s->path, path, index,
+                      p->file ? p->file : "");
+  if (!p->dataset || p->dataset[0] != '/')
+    return atoll_fail(ATOLL_USAGE, "%s: %s: piece %zu: dataset '%s' is not an absolute path", s->path, path, index,
+                      p->dataset ? p->dataset : "");
+  for (int i = 0; i < ndim; i++)
+    if (p->start[i] < 0 || p->count[i] < 0 || p->start[i] > shape[i] || p->count[i] > shape[i] - p->start[i])
+      return atoll_fail(ATOLL_USAGE,
+                        "%s: %s: piece %zu: %" PRId64 " elements from %" PRId64 " leave extent %d, which is %" PRId64,
+                        s->path, path, index, p->count[i], p->start[i], i, shape[i]);
+  return ATOLL_OK;
+}
+
+static atoll_err add_piece(atoll_store *s, const char *path, int ndim, hid_t space, hid_t dcpl, const atoll_store_piece *p) {
+  hsize_t start[ATOLL_NDIM_MAX], count[ATOLL_NDIM_MAX];
   for (int i = 0; i < ndim; i++) {
     start[i] = (hsize_t)p->start[i];
     count[i] = (hsize_t)p->count[i];
-    total *= count[i];
+    if (!count[i])
+      return ATOLL_OK; /* a rank that holds nothing */
   }
-  if (total == 0)
-    return ATOLL_OK;
-  hid_t source = ndim ? H5Screate_simple(ndim, count, NULL) : H5Screate(H5S_SCALAR);
   atoll_err err = ATOLL_OK;
-  if (source < 0 || (ndim && H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0) ||
+  hid_t source = H5Screate_simple(ndim, count, NULL);
+  if (source < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
       H5Pset_virtual(dcpl, space, p->file, p->dataset, source) < 0)
     err = store_error(s, "map a piece of", path);
   if (source >= 0)
@@ -606,29 +642,43 @@ static atoll_err map_piece(atoll_store *s, const char *path, hid_t dcpl, hid_t s
   return err;
 }
 
-atoll_err atoll_store_virtual(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
+static atoll_err make_virtual(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
                               const atoll_store_piece *pieces, size_t n, const char *units, const char *long_name) {
   hsize_t dims[ATOLL_NDIM_MAX];
-  const double hole = NAN;
-  store_lock();
-  atoll_err err = store_may_change(s, path);
-  if (err == ATOLL_OK && (ndim < 1 || ndim > ATOLL_NDIM_MAX))
-    err = atoll_fail(ATOLL_USAGE, "%s: view %s with %d dimensions, expected 1 to %d", s->path, path, ndim,
-                     ATOLL_NDIM_MAX);
+  int64_t count;
+  ATOLL_TRY(check_shape(s, path, t, ndim, shape, dims, &count));
+  if (ndim == 0)
+    return atoll_fail(ATOLL_USAGE, "%s: %s: a virtual dataset needs a dimension", s->path, path);
+  for (size_t i = 0; i < n; i++)
+    ATOLL_TRY(check_piece(s, path, ndim, shape, &pieces[i], i));
+  ATOLL_TRY(may_create(s, path));
+  atoll_err err = ATOLL_OK;
+  double nan_value = NAN;
+  hid_t type = store_type(t), space = H5Screate_simple(ndim, dims, NULL), whole = H5Screate_simple(ndim, dims, NULL);
+  hid_t dcpl = store_dcpl();
+  int is_float = t == ATOLL_F32 || t == ATOLL_F64 || t == ATOLL_BF16;
+  if (type < 0 || space < 0 || whole < 0 || dcpl < 0 ||
+      (is_float && H5Pset_fill_value(dcpl, H5T_NATIVE_DOUBLE, &nan_value) < 0))
+    err = store_error(s, "create", path);
+  for (size_t i = 0; err == ATOLL_OK && i < n; i++)
+    err = add_piece(s, path, ndim, space, dcpl, &pieces[i]);
   if (err == ATOLL_OK) {
-    for (int i = 0; i < ndim; i++)
-      dims[i] = (hsize_t)shape[i];
-    hid_t type = store_type(t), space = H5Screate_simple(ndim, dims, NULL), dcpl = store_dcpl();
-    if ((t == ATOLL_F32 || t == ATOLL_F64) && H5Pset_fill_value(dcpl, H5T_NATIVE_DOUBLE, &hole) < 0)
-      err = store_error(s, "set the fill of", path);
-    for (size_t i = 0; i < n && err == ATOLL_OK; i++)
-      err = map_piece(s, path, dcpl, space, ndim, &pieces[i]);
-    H5Sselect_all(space);
-    if (err == ATOLL_OK)
-      err = write_new(s, path, type, space, dcpl, NULL, 0, units, long_name);
-    H5Pclose(dcpl);
-    H5Sclose(space);
-    H5Tclose(type);
+    err = write_dataset(s, path, type, whole, dcpl, NULL, units, long_name);
+    dcpl = -1;
   }
-  return store_done(s, err, 1);
+  if (dcpl >= 0)
+    H5Pclose(dcpl);
+  if (type >= 0)
+    H5Tclose(type);
+  if (space >= 0)
+    H5Sclose(space);
+  if (whole >= 0)
+    H5Sclose(whole);
+  return err;
+}
+
+atoll_err atoll_store_virtual(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
+                              const atoll_store_piece *pieces, size_t n, const char *units, const char *long_name) {
+  store_lock();
+  return store_done(s, make_virtual(s, path, t, ndim, shape, pieces, n, units, long_name), 1);
 }

@@ -11,6 +11,9 @@
 #define STORE_TEXT_COMPACT_MAX 32768
 /* Data of an image up to this many bytes is one checked chunk; larger data is contiguous and covered by the caller's digest. */
 #define STORE_CHECKED_MAX (1 << 20)
+/* Larger files are not read whole before they are opened; those of a checkpoint have their digest in COMMIT. */
+#define STORE_CHECK_MAX (INT64_C(16) << 20)
+#define STORE_SEAL_BYTES 24
 #define STORE_TEXT_MAX ((size_t)1 << 30)
 /* Elements in one chunk of a series. */
 #define STORE_SERIES_CHUNK 512
@@ -58,10 +61,14 @@ hid_t store_text_type(size_t bytes);
 atoll_err store_set_text(atoll_store *s, hid_t object, const char *path, const char *name, const char *value);
 /* units and long_name where given. */
 atoll_err store_describe(atoll_store *s, hid_t object, const char *path, const char *units, const char *long_name);
-hid_t store_create(atoll_store *s, const char *path, hid_t type, hid_t space, hid_t dcpl);
 hid_t store_dcpl(void);
 /* A dataset opened for reading: NOINPUT when there is none. */
 atoll_err store_open_dataset(atoll_store *s, const char *path, hid_t *out);
 void store_series_close(atoll_store *s);
+
+/* Put the seal behind n bytes of an image; room for STORE_SEAL_BYTES more. */
+void store_seal(void *image, size_t n);
+/* CORRUPT when a seal does not fit the bytes, or when a heap would lead HDF5 astray. Needs no lock. */
+atoll_err store_check_bytes(const char *name, const void *bytes, size_t n);
 
 #endif

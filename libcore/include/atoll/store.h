@@ -27,7 +27,7 @@ typedef enum atoll_store_mode {
 ATOLL_API atoll_err atoll_store_open(const char *path, atoll_store_mode mode, atoll_store **out);
 /** Open the bytes of a file in memory; borrowed until close. */
 ATOLL_API atoll_err atoll_store_open_bytes(const char *name, const void *bytes, size_t n, atoll_store **out);
-/** Returns the first error of the store's life, if any; always releases. */
+/** Returns the first failed write of the store's life, if any (failed reads are not repeated here); always releases. */
 ATOLL_API atoll_err atoll_store_close(atoll_store **store);
 /** The file's bytes as HDF5 would write them; *bytes owned: free(). */
 ATOLL_API atoll_err atoll_store_image(atoll_store *store, void **bytes, size_t *n);
@@ -40,6 +40,8 @@ ATOLL_API atoll_err atoll_store_stamp(atoll_store *store, const char *format, in
 ATOLL_API atoll_err atoll_store_attr_text(atoll_store *s, const char *object, const char *name, const char *value);
 ATOLL_API atoll_err atoll_store_attr_int(atoll_store *s, const char *object, const char *name, int64_t value);
 ATOLL_API atoll_err atoll_store_attr_real(atoll_store *s, const char *object, const char *name, double value);
+/** Names of the axes of a dataset, outermost first (attribute DIMENSION_LABELS, as HDF5's dimension scales have it). */
+ATOLL_API atoll_err atoll_store_axes(atoll_store *s, const char *object, const char *const *names, size_t n);
 ATOLL_API atoll_err atoll_store_get_attr_text(atoll_store *s, const char *object, const char *name, char *buf, size_t n);
 ATOLL_API atoll_err atoll_store_get_attr_int(atoll_store *s, const char *object, const char *name, int64_t *value);
 ATOLL_API atoll_err atoll_store_get_attr_real(atoll_store *s, const char *object, const char *name, double *value);
