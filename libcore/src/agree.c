@@ -10,6 +10,7 @@
 #include "agree_impl.h"
 #include "atoll/fault.h"
 #include "atoll/log.h"
+#include "atoll/store.h"
 #include "wait.h"
 
 /* --- waiting ---------------------------------------------------------------------------------------------------- */
@@ -90,6 +91,8 @@ atoll_err atoll_mpi_init(int *argc, char ***argv)
     if (launcher_size < 0)
       launcher_size = env_int("PMI_SIZE");
     launcher_known = 1;
+    /* HDF5 that starts after MPI is ended by MPI_Finalize, which crashes after a write refused by a full disk. */
+    (void)atoll_store_library();
     ATOLL_TRY(mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread"));
   } else {
     ATOLL_TRY(mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread"));

@@ -6,6 +6,7 @@
 
 #include "file_test.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
 
