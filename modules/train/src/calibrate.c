@@ -12,7 +12,7 @@
 #include "atoll/clock.h"
 #include "atoll/log.h"
 
-enum { REPEATS = 5, SIZES = 3, TOKENS_MAX = 8192 };
+enum { REPEATS = 5, SIZES = 3, LAYERS_MAX = 3, TOKENS_MAX = 8192 };
 
 typedef struct probe {
   const atoll_model *model;
@@ -32,17 +32,29 @@ static double median(double *v, int n) {
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-/* One layer at one size: forward and backward times and the time of one optimizer update of its parameters. */
-static atoll_err time_layer(const probe *p, int layer, atoll_policy policy, int64_t B, double budget) {
+/* One kind of layer at one size: forward, backward and update per layer. `count` equal layers and two micro-batches in
+ * turn, as in a stage: one layer alone, always on the same buffers, would find them in the caches and promise times
+ * that no stage keeps. */
+static atoll_err time_layers(const probe *p, int first, int count, atoll_policy policy, int64_t B, double tree_share,
+                             double budget) {
   int64_t BS = B * p->S, H = atoll_model_config(p->model)->width;
-  atoll_layer_kind kind = atoll_model_layer_kind(p->model, layer);
-  atoll_stage_params sp = {
-      .first = layer, .last = layer + 1, .policy = &policy, .B = B, .S = p->S, .slots = 1, .partials = 1, .train = 1};
+  atoll_layer_kind kind = atoll_model_layer_kind(p->model, first);
+  atoll_policy policies[LAYERS_MAX];
+  for (int i = 0; i < count; i++)
+    policies[i] = policy;
+  atoll_stage_params sp = {.first = first,
+                           .last = first + count,
+                           .policy = policies,
+                           .B = B,
+                           .S = p->S,
+                           .slots = 2,
+                           .partials = 2,
+                           .train = 1};
   const atoll_exec *e = p->exec;
   atoll_stage *stage = NULL;
   float *x = NULL, *y = NULL, *loss = NULL;
   int32_t *ids = NULL;
-  double forward[REPEATS], backward[REPEATS], update[REPEATS], began = atoll_clock_now();
+  double forward[REPEATS], backward[REPEATS], update[REPEATS], tree[REPEATS], began = atoll_clock_now();
   int n = 0;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, atoll_stage_create(p->model, &sp, e, &stage));
@@ -51,36 +63,46 @@ static atoll_err time_layer(const probe *p, int layer, atoll_policy policy, int6
   ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)(BS * H) * sizeof *y, (void **)&y));
   ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)BS * sizeof *loss, (void **)&loss));
   ATOLL_TRY_GOTO(err, done, atoll_mem_calloc(e->mem, ATOLL_MEM_WORKSPACE, (size_t)BS * sizeof *ids, (void **)&ids));
-  atoll_rng_key key = {.seed = 1, .layer = (uint32_t)layer, .site = ATOLL_RNG_TEST};
+  atoll_rng_key key = {.seed = 1, .layer = (uint32_t)first, .site = ATOLL_RNG_TEST};
   atoll_rng_fill_normal(&key, 0, (size_t)(BS * H), 1, x); /* zeros may be cheaper than numbers */
   int embed = kind == ATOLL_LAYER_EMBED, head = kind == ATOLL_LAYER_HEAD;
   atoll_call c = {.B = B, .S = p->S, .seed = 1, .loss_scale = 1.0f / (float)BS, .train = 1};
   for (int i = -1; i < REPEATS; i++) { /* the first warms up */
     double t0 = atoll_clock_now();
-    ATOLL_TRY_GOTO(err, done,
-                   atoll_stage_forward(stage, 0, &c, embed ? NULL : x, embed ? ids : NULL, head ? ids : NULL,
-                                       head ? NULL : y, head ? loss : NULL));
+    for (int slot = 0; slot < 2; slot++)
+      ATOLL_TRY_GOTO(err, done,
+                     atoll_stage_forward(stage, slot, &c, embed ? NULL : x, embed ? ids : NULL, head ? ids : NULL,
+                                         head ? NULL : y, head ? loss : NULL));
     ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
     double t1 = atoll_clock_now();
-    ATOLL_TRY_GOTO(err, done, atoll_stage_backward(stage, 0, 0, &c, head ? NULL : x, embed ? NULL : y, NULL));
+    for (int slot = 0; slot < 2; slot++)
+      ATOLL_TRY_GOTO(err, done, atoll_stage_backward(stage, slot, slot, &c, head ? NULL : x, embed ? NULL : y, NULL));
     ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
     double t2 = atoll_clock_now();
+    /* What the summation tree costs a leaf: a buffer is cleared and later added to another. */
+    ATOLL_TRY_GOTO(err, done,
+                   e->kernels->add(e->compute, atoll_stage_flat_grad(stage, 1), atoll_stage_flat_grad(stage, 0),
+                                   atoll_stage_grad_elements(stage)));
+    ATOLL_TRY_GOTO(err, done, atoll_stage_zero_grad(stage, 1));
+    ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+    double t3 = atoll_clock_now();
     atoll_adamw adam = {
         .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.05f};
     ATOLL_TRY_GOTO(err, done, atoll_stage_adamw(stage, 0, &adam));
     ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
-    double t3 = atoll_clock_now();
+    double t4 = atoll_clock_now();
     if (i >= 0) {
-      forward[n] = t1 - t0;
-      backward[n] = t2 - t1;
-      update[n++] = t3 - t2;
+      forward[n] = (t1 - t0) / (2 * count);
+      backward[n] = (t2 - t1) / (2 * count);
+      tree[n] = (t3 - t2) / count;
+      update[n++] = (t4 - t3) / count;
     }
-    if (n > 0 && t3 - began > budget)
+    if (n > 0 && t4 - began > budget)
       break;
   }
   /* A stage runs both backward calls as one, so their times come as one figure, booked on the input gradient. */
   atoll_cost cost = {.forward = median(forward, n),
-                     .backward_input = median(backward, n),
+                     .backward_input = median(backward, n) + tree_share * median(tree, n),
                      .update = median(update, n),
                      .source = ATOLL_COST_MEASURED};
   err = atoll_profile_add(p->profile, p->class_name, atoll_model_digest(p->model), atoll_layer_kind_name(kind),
@@ -117,8 +139,10 @@ static int sizes_to_measure(const atoll_job *job, int64_t *size) {
 }
 
 static atoll_err measure(const probe *p, const atoll_job *job) {
-  int layers = atoll_model_layers(p->model);
-  const int distinct[] = {0, 1, layers - 1};
+  int blocks = atoll_model_layers(p->model) - 2;
+  const struct {
+    int first, count;
+  } kinds[] = {{0, 1}, {1, blocks < LAYERS_MAX ? blocks : LAYERS_MAX}, {blocks + 1, 1}};
   int64_t size[SIZES];
   int sizes = sizes_to_measure(job, size);
   double budget = job->topo.probe_seconds / (double)(sizes * 3 * ATOLL_POLICIES);
@@ -128,14 +152,15 @@ static atoll_err measure(const probe *p, const atoll_job *job) {
     if (atoll_policy_parse(job->plan.policy, &named) == 0)
       chosen = (int)named;
   }
-  for (int k = 0; k < sizes; k++)
-    for (int d = 0; d < 3; d++) {
-      if (d == 1 && layers < 3)
-        continue;
-      for (int policy = 0; policy < ATOLL_POLICIES; policy++)
+  for (int k = 0; k < sizes; k++) {
+    int64_t micro_batches = job->train.global_batch / size[k];
+    int64_t leaves = job->plan.sum_leaves > 0 ? job->plan.sum_leaves : 8;
+    double tree_share = leaves < micro_batches ? (double)leaves / (double)micro_batches : 1;
+    for (int d = 0; d < 3; d++)
+      for (int policy = 0; kinds[d].count > 0 && policy < ATOLL_POLICIES; policy++)
         if (chosen < 0 || policy == chosen)
-          ATOLL_TRY(time_layer(p, distinct[d], (atoll_policy)policy, size[k], budget));
-    }
+          ATOLL_TRY(time_layers(p, kinds[d].first, kinds[d].count, (atoll_policy)policy, size[k], tree_share, budget));
+  }
   return ATOLL_OK;
 }
 
