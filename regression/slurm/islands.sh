@@ -1,5 +1,5 @@
-# The template, unedited, over four nodes of two kinds, the second really slower: two islands, an uneven layer split that beats the even one, and stage times
-# predicted within 15 %.
+# The template, unedited, over four nodes of two kinds, the second really slower: two islands, an uneven layer split that beats the even one, and stage times as
+# predicted (see check_islands.py).
 . "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
 . "$ATOLL_SOURCE_DIR/regression/slurm/cluster.sh"
 PY=/usr/bin/python3
