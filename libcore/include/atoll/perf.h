@@ -29,16 +29,17 @@ typedef struct atoll_perf_counter {
 
 typedef struct atoll_perf_params {
   int counters;       /* 0: regions time only, no counters */
-  const char *events; /* comma-separated PAPI or perf names to try first; NULL or "" = the default set */
+  const char *events; /* comma-separated PAPI or perf names ("cycles", "cache_misses") to try first; NULL or "" = the default set */
 } atoll_perf_params;
 ATOLL_API void atoll_perf_params_init(atoll_perf_params *p);
 
+/** Counters that cannot be had are no error. USAGE: more names than there is room for, or one too long. */
 ATOLL_API atoll_err atoll_perf_create(const atoll_perf_params *params, atoll_perf **out);
 ATOLL_API void atoll_perf_destroy(atoll_perf **perf);
 ATOLL_API int atoll_perf_counter_count(const atoll_perf *perf);
 ATOLL_API const atoll_perf_counter *atoll_perf_counter_at(const atoll_perf *perf, int i);
 
-/** Region by name (made at first use); begin/end pairs nest; `perf` may be NULL. Only the thread that created perf calls these. */
+/** Region by name (made at first use; the first 47 bytes count; -1, which begin and end ignore, when 64 exist); begin/end pairs nest; `perf` may be NULL. Only the thread that created perf calls these. */
 ATOLL_API int atoll_perf_region(atoll_perf *perf, const char *name);
 ATOLL_API void atoll_perf_begin(atoll_perf *perf, int region);
 ATOLL_API void atoll_perf_end(atoll_perf *perf, int region);
