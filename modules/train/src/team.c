@@ -93,40 +93,55 @@ int64_t team_work_elements(const atoll_plan *plan, int pipeline, int stage) {
   return work > tied ? work : tied;
 }
 
-/* First and one-past-last flat element of this stage's own parameters in layers [first, last); 0 ranges when the stage
- * has none of them. */
-static atoll_err segment_ranges(const atoll_model *model, atoll_stage *stage, const atoll_stage_params *sp,
-                                team_segment *seg) {
+/* Where a stage keeps a layer's parameter in its flat gradient, padding included. */
+static team_range range_of(atoll_stage *stage, const atoll_stage_params *sp, const atoll_model_param *mp, int param,
+                           int second_use) {
   const atoll_tensor *tensors;
   const int *index;
   int n;
-  ATOLL_TRY(atoll_stage_tensors(stage, ATOLL_STAGE_GRAD, &tensors, &index, &n));
+  int64_t all = atoll_stage_param_elements(stage);
+  if (second_use && mp->layer >= sp->first && mp->layer < sp->last) /* behind the parameters, for it holds both uses */
+    return (team_range){all, atoll_stage_grad_elements(stage) - all};
+  if (atoll_stage_tensors(stage, ATOLL_STAGE_GRAD, &tensors, &index, &n) != ATOLL_OK)
+    return (team_range){0, 0};
   const float *base = atoll_stage_flat_grad(stage, 0);
-  int64_t lo = -1, hi = -1, all = atoll_stage_param_elements(stage);
-  for (int layer = sp->first; layer < sp->last; layer++) {
+  for (int i = 0; i < n; i++)
+    if (index[i] == param) {
+      int64_t at = (const float *)tensors[i].data - base;
+      return (team_range){at, (i + 1 < n ? (const float *)tensors[i + 1].data - base : all) - at};
+    }
+  return (team_range){0, 0};
+}
+
+/* Flat ranges of the segment's layers. All owners must get the same ones, also when one of them holds both uses of a
+ * tied tensor and another only the second, which then stands among its parameters: so the second use is always a range
+ * of its own. */
+static atoll_err segment_ranges(const atoll_model *model, atoll_stage *stage, const atoll_stage_params *sp,
+                                team_segment *seg) {
+  int cut = 1;
+  seg->ranges = 0;
+  for (int layer = seg->first; layer < seg->last; layer++) {
     int used[64];
     int k = atoll_model_layer_params(model, layer, used, 64);
     for (int j = 0; j < k; j++) {
       const atoll_model_param *mp = atoll_model_param_at(model, used[j]);
-      if (mp->tied_layer == layer && mp->layer >= sp->first && mp->layer < sp->last)
-        continue; /* the second use of a tensor this stage owns twice lies behind the parameters */
-      for (int i = 0; i < n; i++) {
-        if (index[i] != used[j])
-          continue;
-        int64_t at = (const float *)tensors[i].data - base;
-        if (layer >= seg->first && layer < seg->last && lo < 0)
-          lo = at;
-        if (layer >= seg->last && hi < 0)
-          hi = at;
+      int second_use = mp->tied_layer == layer;
+      team_range r = range_of(stage, sp, mp, used[j], second_use);
+      team_range *last = seg->ranges > 0 ? &seg->range[seg->ranges - 1] : NULL;
+      if (r.count == 0)
+        return atoll_fail(ATOLL_INTERNAL, "gradients: %s is not on the stage of layers %d to %d", mp->name, sp->first,
+                          sp->last - 1);
+      if (!cut && !second_use && last && last->offset + last->count == r.offset) {
+        last->count += r.count;
+      } else if (seg->ranges == TEAM_RANGES) {
+        return atoll_fail(ATOLL_INTERNAL, "gradients: layers %d to %d lie in more than %d pieces", seg->first,
+                          seg->last - 1, TEAM_RANGES);
+      } else {
+        seg->range[seg->ranges++] = r;
       }
+      cut = second_use;
     }
   }
-  seg->ranges = 0;
-  if (lo >= 0)
-    seg->range[seg->ranges++] = (team_range){lo, (hi < 0 ? all : hi) - lo};
-  int64_t tail = atoll_stage_grad_elements(stage) - all;
-  if (tail > 0 && seg->last == atoll_model_layers(model)) /* the head's use */
-    seg->range[seg->ranges++] = (team_range){all, tail};
   return ATOLL_OK;
 }
 

@@ -49,10 +49,12 @@ typedef struct team_range {
   int64_t offset, count; /* elements of the flat gradient */
 } team_range;
 
+#define TEAM_RANGES 8
+
 typedef struct team_segment { /* layers whose set of owners is the same */
   int first, last;
   atoll_comm *comm; /* its owners; NULL when this rank is not one, or the only one */
-  team_range range[2];
+  team_range range[TEAM_RANGES];
   int ranges;
 } team_segment;
 
