@@ -15,20 +15,18 @@
 
 /* --- waiting ---------------------------------------------------------------------------------------------------- */
 
-atoll_err mpi_check(int rc, const char *call)
-{
+atoll_err mpi_check(int rc, const char *call) {
   if (rc == MPI_SUCCESS)
     return ATOLL_OK;
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0, class = rc;
   MPI_Error_string(rc, text, &length);
   MPI_Error_class(rc, &class);
-  return atoll_fail(class == MPI_ERR_TRUNCATE || class == MPI_ERR_COUNT ? ATOLL_MISMATCH : ATOLL_INTERNAL, "%s: %s", call,
-                    text);
+  return atoll_fail(class == MPI_ERR_TRUNCATE || class == MPI_ERR_COUNT ? ATOLL_MISMATCH : ATOLL_INTERNAL, "%s: %s",
+                    call, text);
 }
 
-atoll_err mpi_finish_all(int n, MPI_Request *requests, const char *call)
-{
+atoll_err mpi_finish_all(int n, MPI_Request *requests, const char *call) {
   int done = 0, rc = MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE);
   if (rc == MPI_SUCCESS && !done) {
     waiter w = wait_begin();
@@ -41,14 +39,12 @@ atoll_err mpi_finish_all(int n, MPI_Request *requests, const char *call)
   return mpi_check(rc, call);
 }
 
-atoll_err mpi_finish(int rc, MPI_Request *request, const char *call)
-{
+atoll_err mpi_finish(int rc, MPI_Request *request, const char *call) {
   ATOLL_TRY(mpi_check(rc, call));
   return mpi_finish_all(1, request, call);
 }
 
-int64_t comm_limit_bytes(void)
-{
+int64_t comm_limit_bytes(void) {
   static _Atomic int64_t limit;
   int64_t value = atomic_load(&limit);
   if (!value) {
@@ -67,8 +63,7 @@ int64_t comm_limit_bytes(void)
 /* A process without a launcher gives itself these variables in MPI_Init, so they are read before it. */
 static int launcher_known, launcher_size = -1;
 
-static int env_int(const char *name)
-{
+static int env_int(const char *name) {
   const char *text = getenv(name);
   if (!text || !*text)
     return -1;
@@ -78,12 +73,12 @@ static int env_int(const char *name)
   return errno || *end || v < 0 || v > INT_MAX ? -1 : (int)v;
 }
 
-atoll_err atoll_mpi_init(int *argc, char ***argv)
-{
+atoll_err atoll_mpi_init(int *argc, char ***argv) {
   static const struct {
     int level;
     const char *name;
-  } levels[] = {{MPI_THREAD_SINGLE, "SINGLE"}, {MPI_THREAD_FUNNELED, "FUNNELED"}, {MPI_THREAD_SERIALIZED, "SERIALIZED"}};
+  } levels[] = {
+      {MPI_THREAD_SINGLE, "SINGLE"}, {MPI_THREAD_FUNNELED, "FUNNELED"}, {MPI_THREAD_SERIALIZED, "SERIALIZED"}};
   int started, provided, rank;
   ATOLL_TRY(mpi_check(MPI_Initialized(&started), "MPI_Initialized"));
   if (!started) {
@@ -110,8 +105,7 @@ atoll_err atoll_mpi_init(int *argc, char ***argv)
   return atoll_fault_init(rank);
 }
 
-atoll_err atoll_mpi_check_world(MPI_Comm comm)
-{
+atoll_err atoll_mpi_check_world(MPI_Comm comm) {
   int size, expected = -1;
   const char *source = "OMPI_COMM_WORLD_SIZE or PMI_SIZE";
   ATOLL_TRY(mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size"));
@@ -145,15 +139,13 @@ struct note {
   char message[NOTE_MAX];
 };
 
-static atoll_err broadcast_small(MPI_Comm comm, int root, void *data, int bytes)
-{
+static atoll_err broadcast_small(MPI_Comm comm, int root, void *data, int bytes) {
   MPI_Request request;
   int rc = MPI_Ibcast(data, bytes, MPI_BYTE, root, comm, &request);
   return mpi_finish(rc, &request, "MPI_Ibcast");
 }
 
-atoll_err atoll_agree(MPI_Comm comm, atoll_err mine)
-{
+atoll_err atoll_agree(MPI_Comm comm, atoll_err mine) {
   int rank, size;
   ATOLL_TRY(mpi_check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank"));
   ATOLL_TRY(mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size"));
@@ -186,8 +178,7 @@ atoll_err atoll_agree(MPI_Comm comm, atoll_err mine)
   return (atoll_err)note.code;
 }
 
-atoll_err atoll_agree_digest(MPI_Comm comm, const char *what, atoll_digest mine)
-{
+atoll_err atoll_agree_digest(MPI_Comm comm, const char *what, atoll_digest mine) {
   int size;
   ATOLL_TRY(mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size"));
   uint64_t own[2] = {mine.lo, mine.hi};
@@ -223,16 +214,14 @@ atoll_err atoll_agree_digest(MPI_Comm comm, const char *what, atoll_digest mine)
   return err;
 }
 
-static atoll_err broadcast_large(MPI_Comm comm, int root, char *data, int64_t bytes)
-{
+static atoll_err broadcast_large(MPI_Comm comm, int root, char *data, int64_t bytes) {
   int64_t limit = comm_limit_bytes();
   for (int64_t at = 0; at < bytes; at += limit)
     ATOLL_TRY(broadcast_small(comm, root, data + at, (int)(bytes - at < limit ? bytes - at : limit)));
   return ATOLL_OK;
 }
 
-atoll_err atoll_share_bytes(MPI_Comm comm, int root, const void *mine, int64_t bytes, void **data, int64_t *out_bytes)
-{
+atoll_err atoll_share_bytes(MPI_Comm comm, int root, const void *mine, int64_t bytes, void **data, int64_t *out_bytes) {
   int rank, size;
   ATOLL_TRY(mpi_check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank"));
   ATOLL_TRY(mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size"));
@@ -259,8 +248,7 @@ atoll_err atoll_share_bytes(MPI_Comm comm, int root, const void *mine, int64_t b
   return ATOLL_OK;
 }
 
-atoll_err atoll_gather_bytes(MPI_Comm comm, const void *mine, int64_t bytes, void **data, int64_t **offsets)
-{
+atoll_err atoll_gather_bytes(MPI_Comm comm, const void *mine, int64_t bytes, void **data, int64_t **offsets) {
   int rank, size;
   ATOLL_TRY(mpi_check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank"));
   ATOLL_TRY(mpi_check(MPI_Comm_size(comm, &size), "MPI_Comm_size"));

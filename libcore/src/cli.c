@@ -33,23 +33,22 @@ static const atoll_cli_flag builtin_flags[BUILTINS] = {
     {"version", NULL, "Print versions and build options."},
     {"print-config", NULL, "Print every option with its value and where it comes from."}};
 
-void atoll_cli_params_init(atoll_cli_params *params) { *params = (atoll_cli_params){.program = "atoll", .summary = "", .operands = ""}; }
+void atoll_cli_params_init(atoll_cli_params *params) {
+  *params = (atoll_cli_params){.program = "atoll", .summary = "", .operands = ""};
+}
 
-static const atoll_cli_flag *flag_at(const atoll_cli *cli, int i)
-{
+static const atoll_cli_flag *flag_at(const atoll_cli *cli, int i) {
   return i < BUILTINS ? &builtin_flags[i] : &cli->params.flags[i - BUILTINS];
 }
 
-static int find_flag(const atoll_cli *cli, const char *name)
-{
+static int find_flag(const atoll_cli *cli, const char *name) {
   for (int i = 0; i < cli->flags; i++)
     if (!strcmp(cli->names[i], name))
       return i;
   return -1;
 }
 
-atoll_err atoll_cli_create(const atoll_cli_params *params, atoll_cli **out)
-{
+atoll_err atoll_cli_create(const atoll_cli_params *params, atoll_cli **out) {
   snprintf(current.program, sizeof current.program, "%s", params->program);
   current.rank = params->rank;
   atoll_log_set_rank(params->rank);
@@ -62,13 +61,14 @@ atoll_err atoll_cli_create(const atoll_cli_params *params, atoll_cli **out)
     cli->names[cli->flags] = builtin_flags[cli->flags].name;
   for (const atoll_cli_flag *f = params->flags; err == ATOLL_OK && f && f->name; f++) {
     if (cli->flags == FLAGS_MAX || find_flag(cli, f->name) >= 0 || f->name[0] == '-' || strchr(f->name, '='))
-      err = atoll_fail(ATOLL_INTERNAL, "flag table of %s: %s is repeated, ill-formed or beyond %d flags", params->program, f->name,
-                       FLAGS_MAX);
+      err = atoll_fail(ATOLL_INTERNAL, "flag table of %s: %s is repeated, ill-formed or beyond %d flags",
+                       params->program, f->name, FLAGS_MAX);
     else
       cli->names[cli->flags++] = f->name;
   }
   if (err == ATOLL_OK && params->job_flag && find_flag(cli, params->job_flag) < BUILTINS)
-    err = atoll_fail(ATOLL_INTERNAL, "flag table of %s: job flag %s is not declared", params->program, params->job_flag);
+    err =
+        atoll_fail(ATOLL_INTERNAL, "flag table of %s: job flag %s is not declared", params->program, params->job_flag);
   if (err != ATOLL_OK) {
     atoll_cli_destroy(&cli);
     return err;
@@ -77,8 +77,7 @@ atoll_err atoll_cli_create(const atoll_cli_params *params, atoll_cli **out)
   return ATOLL_OK;
 }
 
-void atoll_cli_destroy(atoll_cli **cli)
-{
+void atoll_cli_destroy(atoll_cli **cli) {
   if (!cli || !*cli)
     return;
   atoll_opts_destroy(&(*cli)->opts);
@@ -93,19 +92,18 @@ atoll_opts *atoll_cli_opts(atoll_cli *cli) { return cli->opts; }
 /* ---- words ---- */
 
 /* ckpt.keep=3 is an option, runs/a=b is a path. */
-static int is_assignment(const char *word)
-{
+static int is_assignment(const char *word) {
   const char *equals = strchr(word, '=');
   if (!equals)
     return 0;
   for (const char *c = word; c < equals; c++)
-    if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '.' || *c == '_' || *c == '-'))
+    if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '.' || *c == '_' ||
+          *c == '-'))
       return 0;
   return equals != word;
 }
 
-static atoll_err unknown_flag(const atoll_cli *cli, const char *word, const char *name)
-{
+static atoll_err unknown_flag(const atoll_cli *cli, const char *word, const char *name) {
   char found[128];
   core_quote(word, found, sizeof found);
   /* --ckpt.keep=3 and --ckpt.keep: what other programs want. */
@@ -118,8 +116,7 @@ static atoll_err unknown_flag(const atoll_cli *cli, const char *word, const char
 }
 
 /* A word that begins with a dash; *next is the word after it, which a value flag may take. */
-static atoll_err read_flag(atoll_cli *cli, const char *word, const char *next, int *taken)
-{
+static atoll_err read_flag(atoll_cli *cli, const char *word, const char *next, int *taken) {
   char name[128];
   const char *start = word + strspn(word, "-"), *equals = strchr(start, '=');
   size_t n = equals ? (size_t)(equals - start) : strlen(start);
@@ -149,8 +146,7 @@ static atoll_err read_flag(atoll_cli *cli, const char *word, const char *next, i
   return ATOLL_OK;
 }
 
-static atoll_err read_words(atoll_cli *cli, int argc, char **argv)
-{
+static atoll_err read_words(atoll_cli *cli, int argc, char **argv) {
   cli->operands = malloc(((size_t)argc + 1) * sizeof *cli->operands);
   cli->assignments = malloc(((size_t)argc + 1) * sizeof *cli->assignments);
   if (!cli->operands || !cli->assignments)
@@ -172,8 +168,7 @@ static atoll_err read_words(atoll_cli *cli, int argc, char **argv)
   return ATOLL_OK;
 }
 
-static atoll_err check_operands(const atoll_cli *cli)
-{
+static atoll_err check_operands(const atoll_cli *cli) {
   const atoll_cli_params *p = &cli->params;
   char found[128];
   if (cli->operand_count > p->max_operands) {
@@ -185,33 +180,34 @@ static atoll_err check_operands(const atoll_cli *cli)
                       *p->operands ? p->operands : "none");
   }
   if (cli->operand_count < p->min_operands)
-    return atoll_fail(ATOLL_USAGE, "command line: found %d operands, expected: %s %s", cli->operand_count, p->program, p->operands);
+    return atoll_fail(ATOLL_USAGE, "command line: found %d operands, expected: %s %s", cli->operand_count, p->program,
+                      p->operands);
   return ATOLL_OK;
 }
 
 /* ---- what is printed ---- */
 
-static void print_flag(const atoll_cli_flag *flag)
-{
+static void print_flag(const atoll_cli_flag *flag) {
   char left[96];
-  snprintf(left, sizeof left, "--%s%s%s", flag->name, flag->value_name ? "=" : "", flag->value_name ? flag->value_name : "");
+  snprintf(left, sizeof left, "--%s%s%s", flag->name, flag->value_name ? "=" : "",
+           flag->value_name ? flag->value_name : "");
   printf("  %-24s %s\n", left, flag->help);
 }
 
-static void print_help(const atoll_cli *cli)
-{
+static void print_help(const atoll_cli *cli) {
   const atoll_cli_params *p = &cli->params;
   const int has_options = atoll_opts_count(cli->opts) > 0;
   atoll_err code;
   const char *name, *text;
-  printf("Usage: %s [flags]%s%s%s\n%s\n\nFlags\n", p->program, *p->operands ? " " : "", p->operands, has_options ? " [key=value ...]" : "",
-         p->summary);
+  printf("Usage: %s [flags]%s%s%s\n%s\n\nFlags\n", p->program, *p->operands ? " " : "", p->operands,
+         has_options ? " [key=value ...]" : "", p->summary);
   for (int i = BUILTINS; i < cli->flags; i++)
     print_flag(flag_at(cli, i));
   for (int i = 0; i < BUILTINS; i++)
     print_flag(&builtin_flags[i]);
   if (has_options) {
-    printf("\nOptions: default, then included file, job file, environment (ATOLL_CKPT_KEEP for ckpt.keep), key=value; the last wins.\n\n");
+    printf("\nOptions: default, then included file, job file, environment (ATOLL_CKPT_KEEP for ckpt.keep), key=value; "
+           "the last wins.\n\n");
     atoll_opts_help(cli->opts, stdout);
   }
   printf("\nEnvironment\n  ATOLL_LOG=error|warn|info|debug   what goes to the log file of each rank (default info)\n");
@@ -222,8 +218,7 @@ static void print_help(const atoll_cli *cli)
     printf("\n%s%s", p->notes, *p->notes && p->notes[strlen(p->notes) - 1] == '\n' ? "" : "\n");
 }
 
-static void print_version(const atoll_cli *cli)
-{
+static void print_version(const atoll_cli *cli) {
   printf("%s %s\nbuild %s\n", cli->params.program, atoll_version(), atoll_version_build());
   for (const atoll_cli_library *l = cli->params.libraries; l && l->name; l++) {
     int differ = l->run && l->compiled && strcmp(l->run, l->compiled) != 0;
@@ -235,22 +230,21 @@ static void print_version(const atoll_cli *cli)
   }
 }
 
-static atoll_err flush_output(void)
-{
+static atoll_err flush_output(void) {
   errno = 0;
   if (fflush(stdout) || ferror(stdout))
     return atoll_fail(ATOLL_IO, "write to standard output: %s", errno ? strerror(errno) : "an earlier write failed");
   return ATOLL_OK;
 }
 
-static atoll_err load_options(atoll_cli *cli)
-{
+static atoll_err load_options(atoll_cli *cli) {
   const atoll_cli_params *p = &cli->params;
   if (p->job_operand && cli->operand_count)
     cli->job = cli->operands[0];
   const char *by_flag = p->job_flag ? atoll_cli_value(cli, p->job_flag) : NULL;
   if (by_flag && cli->job)
-    return atoll_fail(ATOLL_USAGE, "command line: found the job files '%.200s' and '%.200s', expected one", cli->job, by_flag);
+    return atoll_fail(ATOLL_USAGE, "command line: found the job files '%.200s' and '%.200s', expected one", cli->job,
+                      by_flag);
   if (by_flag)
     cli->job = by_flag;
   if (cli->job)
@@ -261,12 +255,12 @@ static atoll_err load_options(atoll_cli *cli)
   return ATOLL_OK;
 }
 
-atoll_err atoll_cli_parse(atoll_cli *cli, int argc, char **argv, int *done)
-{
+atoll_err atoll_cli_parse(atoll_cli *cli, int argc, char **argv, int *done) {
   const int prints = cli->params.rank == 0;
   /* Help is given whatever else is wrong with the words. */
   for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-    int help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"), version = !strcmp(argv[i], "--version") || !strcmp(argv[i], "-V");
+    int help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"),
+        version = !strcmp(argv[i], "--version") || !strcmp(argv[i], "-V");
     if (!help && !version)
       continue;
     if (prints && help)
@@ -295,18 +289,18 @@ atoll_err atoll_cli_parse(atoll_cli *cli, int argc, char **argv, int *done)
   return ATOLL_OK;
 }
 
-const char *atoll_cli_value(const atoll_cli *cli, const char *flag)
-{
+const char *atoll_cli_value(const atoll_cli *cli, const char *flag) {
   int i = find_flag(cli, flag);
   return i < 0 ? NULL : cli->values[i];
 }
 
 int atoll_cli_operand_count(const atoll_cli *cli) { return cli->operand_count; }
-const char *atoll_cli_operand(const atoll_cli *cli, int i) { return i >= 0 && i < cli->operand_count ? cli->operands[i] : NULL; }
+const char *atoll_cli_operand(const atoll_cli *cli, int i) {
+  return i >= 0 && i < cli->operand_count ? cli->operands[i] : NULL;
+}
 const char *atoll_cli_job(const atoll_cli *cli) { return cli->job; }
 
-int atoll_cli_finish(atoll_err err)
-{
+int atoll_cli_finish(atoll_err err) {
   atoll_log_flush();
   if (err == ATOLL_OK)
     err = flush_output();
@@ -314,7 +308,8 @@ int atoll_cli_finish(atoll_err err)
     const char *message = *atoll_err_message() ? atoll_err_message() : atoll_err_text(err);
     /* A stop with a good checkpoint is an outcome rather than an error. */
     if (current.rank == 0) {
-      fprintf(stderr, "%s: %s%s: %s\n", current.program, err == ATOLL_STOPPED ? "" : "error ", atoll_err_name(err), message);
+      fprintf(stderr, "%s: %s%s: %s\n", current.program, err == ATOLL_STOPPED ? "" : "error ", atoll_err_name(err),
+              message);
       fflush(stderr);
     }
     atoll_log(ATOLL_LOG_INFO, "exit %s %d : %s (%s)", atoll_err_name(err), (int)err, message, atoll_err_where());

@@ -8,8 +8,7 @@
 /* What tests added, in nanoseconds: threads that watch a deadline read it while the test advances it. */
 static _Atomic int64_t advanced_ns;
 
-static double read_clock(clockid_t id)
-{
+static double read_clock(clockid_t id) {
   struct timespec t = {0, 0};
   clock_gettime(id, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -22,8 +21,7 @@ double atoll_clock_wall(void) { return read_clock(CLOCK_REALTIME) + advanced(); 
 double atoll_clock_thread_cpu(void) { return read_clock(CLOCK_THREAD_CPUTIME_ID); }
 double atoll_clock_process_cpu(void) { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
-void atoll_clock_sleep(double seconds)
-{
+void atoll_clock_sleep(double seconds) {
   if (!(seconds > 0))
     return;
   if (seconds > 1e9)
@@ -35,8 +33,7 @@ void atoll_clock_sleep(double seconds)
   nanosleep(&t, NULL);
 }
 
-const char *atoll_clock_iso(double wall, char *buf, size_t n)
-{
+const char *atoll_clock_iso(double wall, char *buf, size_t n) {
   time_t t = (time_t)floor(wall);
   struct tm tm;
   if (!n)

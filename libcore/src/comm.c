@@ -1,7 +1,8 @@
 /* Typed operations on queues over MPI.
  *
- *  An operation becomes a `pending`: it is posted, non-blocking, when the queue reaches it, and is complete when all its
- *  pieces are. Who needs the result polls it; the watch polls it too, so that it proceeds while everybody computes. */
+ *  An operation becomes a `pending`: it is posted, non-blocking, when the queue reaches it, and is complete when all
+ * its pieces are. Who needs the result polls it; the watch polls it too, so that it proceeds while everybody computes.
+ */
 #include "comm_impl.h"
 
 #include <inttypes.h>
@@ -29,8 +30,7 @@ struct operation {
 
 /* --- element types ------------------------------------------------------------------------------------------------ */
 
-static MPI_Datatype mpi_type(atoll_dtype t)
-{
+static MPI_Datatype mpi_type(atoll_dtype t) {
   switch (t) {
   case ATOLL_F32:
     return MPI_FLOAT;
@@ -47,16 +47,14 @@ static MPI_Datatype mpi_type(atoll_dtype t)
   }
 }
 
-static float from_bf16(uint16_t b)
-{
+static float from_bf16(uint16_t b) {
   uint32_t u = (uint32_t)b << 16;
   float f;
   memcpy(&f, &u, sizeof f);
   return f;
 }
 
-static uint16_t to_bf16(float f)
-{
+static uint16_t to_bf16(float f) {
   uint32_t u;
   memcpy(&u, &f, sizeof u);
   if ((u & 0x7fffffffu) > 0x7f800000u) /* NaN stays NaN */
@@ -64,15 +62,14 @@ static uint16_t to_bf16(float f)
   return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16); /* to nearest, ties to even */
 }
 
-#define BF16_OP(name, expr)                                              \
-  static void name(void *in, void *inout, int *n, MPI_Datatype *type)    \
-  {                                                                      \
-    uint16_t *x = in, *y = inout;                                        \
-    (void)type;                                                          \
-    for (int i = 0; i < *n; i++) {                                       \
-      float a = from_bf16(x[i]), b = from_bf16(y[i]);                    \
-      y[i] = to_bf16(expr);                                              \
-    }                                                                    \
+#define BF16_OP(name, expr)                                                                                            \
+  static void name(void *in, void *inout, int *n, MPI_Datatype *type) {                                                \
+    uint16_t *x = in, *y = inout;                                                                                      \
+    (void)type;                                                                                                        \
+    for (int i = 0; i < *n; i++) {                                                                                     \
+      float a = from_bf16(x[i]), b = from_bf16(y[i]);                                                                  \
+      y[i] = to_bf16(expr);                                                                                            \
+    }                                                                                                                  \
   }
 BF16_OP(bf16_sum, a + b)
 BF16_OP(bf16_max, a > b ? a : b)
@@ -82,15 +79,13 @@ static pthread_once_t ops_once = PTHREAD_ONCE_INIT;
 static MPI_Op bf16_ops[3];
 static int ops_rc;
 
-static void make_ops(void)
-{
+static void make_ops(void) {
   MPI_User_function *f[3] = {bf16_sum, bf16_max, bf16_min};
   for (int i = 0; i < 3 && ops_rc == MPI_SUCCESS; i++)
     ops_rc = MPI_Op_create(f[i], 1, &bf16_ops[i]);
 }
 
-static MPI_Op mpi_op(atoll_dtype t, atoll_comm_op op)
-{
+static MPI_Op mpi_op(atoll_dtype t, atoll_comm_op op) {
   if (t == ATOLL_BF16)
     return bf16_ops[op];
   return op == ATOLL_SUM ? MPI_SUM : op == ATOLL_MAX ? MPI_MAX : MPI_MIN;
@@ -98,8 +93,7 @@ static MPI_Op mpi_op(atoll_dtype t, atoll_comm_op op)
 
 /* --- communicators ------------------------------------------------------------------------------------------------ */
 
-static void comm_free(atoll_comm *c)
-{
+static void comm_free(atoll_comm *c) {
   if (!c)
     return;
   if (c->queued != MPI_COMM_NULL)
@@ -110,8 +104,7 @@ static void comm_free(atoll_comm *c)
   free(c);
 }
 
-static atoll_err comm_alloc(const char *name, atoll_watch *watch, atoll_comm **out)
-{
+static atoll_err comm_alloc(const char *name, atoll_watch *watch, atoll_comm **out) {
   atoll_comm *c = calloc(1, sizeof *c);
   if (!c)
     return atoll_fail(ATOLL_NOMEM, "communicator %s: %zu bytes", name, sizeof *c);
@@ -123,8 +116,7 @@ static atoll_err comm_alloc(const char *name, atoll_watch *watch, atoll_comm **o
 }
 
 /* c->mpi is there. Collective on it. */
-static atoll_err comm_complete(atoll_comm *c)
-{
+static atoll_err comm_complete(atoll_comm *c) {
   void *top;
   int have = 0;
   ATOLL_TRY(mpi_check(MPI_Comm_set_errhandler(c->mpi, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"));
@@ -138,8 +130,7 @@ static atoll_err comm_complete(atoll_comm *c)
   return mpi_check(ops_rc, "MPI_Op_create");
 }
 
-atoll_err atoll_comm_create(MPI_Comm mpi, const char *name, atoll_watch *watch, atoll_comm **out)
-{
+atoll_err atoll_comm_create(MPI_Comm mpi, const char *name, atoll_watch *watch, atoll_comm **out) {
   atoll_comm *c = NULL;
   atoll_err err = atoll_agree(mpi, comm_alloc(name, watch, &c));
   if (!err)
@@ -154,8 +145,7 @@ atoll_err atoll_comm_create(MPI_Comm mpi, const char *name, atoll_watch *watch, 
   return ATOLL_OK;
 }
 
-static atoll_err split(atoll_comm *parent, int node, int colour, int key, const char *name, atoll_comm **out)
-{
+static atoll_err split(atoll_comm *parent, int node, int colour, int key, const char *name, atoll_comm **out) {
   atoll_comm *c = NULL;
   int part = node || colour >= 0;
   atoll_err err = atoll_agree(parent->mpi, part ? comm_alloc(name, parent->watch, &c) : ATOLL_OK);
@@ -177,18 +167,15 @@ static atoll_err split(atoll_comm *parent, int node, int colour, int key, const 
   return ATOLL_OK;
 }
 
-atoll_err atoll_comm_split(atoll_comm *parent, int colour, int key, const char *name, atoll_comm **out)
-{
+atoll_err atoll_comm_split(atoll_comm *parent, int colour, int key, const char *name, atoll_comm **out) {
   return split(parent, 0, colour, key, name, out);
 }
 
-atoll_err atoll_comm_split_node(atoll_comm *parent, const char *name, atoll_comm **out)
-{
+atoll_err atoll_comm_split_node(atoll_comm *parent, const char *name, atoll_comm **out) {
   return split(parent, 1, 0, 0, name, out);
 }
 
-void atoll_comm_destroy(atoll_comm **comm)
-{
+void atoll_comm_destroy(atoll_comm **comm) {
   comm_free(*comm);
   *comm = NULL;
 }
@@ -197,14 +184,12 @@ int atoll_comm_rank(const atoll_comm *comm) { return comm->rank; }
 int atoll_comm_size(const atoll_comm *comm) { return comm->size; }
 const char *atoll_comm_name(const atoll_comm *comm) { return comm->name; }
 MPI_Comm atoll_comm_mpi(const atoll_comm *comm) { return comm->mpi; }
-const char *atoll_comm_transport(const atoll_comm *comm)
-{
+const char *atoll_comm_transport(const atoll_comm *comm) {
   (void)comm;
   return "mpi";
 }
 
-atoll_err atoll_comm_barrier(atoll_comm *c)
-{
+atoll_err atoll_comm_barrier(atoll_comm *c) {
   MPI_Request request;
   int rc = MPI_Ibarrier(c->mpi, &request);
   return mpi_finish(rc, &request, "MPI_Ibarrier");
@@ -213,8 +198,7 @@ atoll_err atoll_comm_barrier(atoll_comm *c)
 /* --- operations --------------------------------------------------------------------------------------------------- */
 
 /* One block of `n` elements per rank, the blocks `stride` elements apart. */
-static int allgather_piece(struct operation *o, const char *send, char *recv, int n, MPI_Request *request)
-{
+static int allgather_piece(struct operation *o, const char *send, char *recv, int n, MPI_Request *request) {
   MPI_Datatype type = mpi_type(o->type), run, block;
   int rc = MPI_Type_contiguous(n, type, &run);
   if (rc != MPI_SUCCESS)
@@ -232,8 +216,7 @@ static int allgather_piece(struct operation *o, const char *send, char *recv, in
   return rc;
 }
 
-static atoll_err operation_start(pending *p)
-{
+static atoll_err operation_start(pending *p) {
   struct operation *o = (struct operation *)p;
   MPI_Comm comm = o->comm->queued;
   MPI_Datatype type = mpi_type(o->type);
@@ -267,8 +250,7 @@ static atoll_err operation_start(pending *p)
   return ATOLL_OK;
 }
 
-static int operation_test(pending *p, atoll_err *err)
-{
+static int operation_test(pending *p, atoll_err *err) {
   struct operation *o = (struct operation *)p;
   int done = 0, rc = MPI_Testall(o->pieces, o->request, &done, o->status ? o->status : MPI_STATUSES_IGNORE);
   if (rc != MPI_SUCCESS) {
@@ -295,8 +277,7 @@ static int operation_test(pending *p, atoll_err *err)
   return 1;
 }
 
-static void operation_destroy(pending *p)
-{
+static void operation_destroy(pending *p) {
   struct operation *o = (struct operation *)p;
   free(o->request);
   free(o->status);
@@ -304,8 +285,7 @@ static void operation_destroy(pending *p)
 }
 
 /* Posts *args. The calls check what they were given; a count that differs between ranks cannot be seen here. */
-static atoll_err operate(const struct operation *args, atoll_queue *queue, atoll_event *done, const char *verb)
-{
+static atoll_err operate(const struct operation *args, atoll_queue *queue, atoll_event *done, const char *verb) {
   atoll_comm *c = args->comm;
   int point = args->kind == SEND || args->kind == RECV, rooted = args->kind == BROADCAST;
   if (!queue || !queue_takes_pending(queue))
@@ -356,39 +336,33 @@ static atoll_err operate(const struct operation *args, atoll_queue *queue, atoll
 }
 
 atoll_err atoll_comm_send(atoll_comm *c, atoll_queue *queue, const void *buf, int64_t count, atoll_dtype t, int peer,
-                          int tag, atoll_event *done)
-{
+                          int tag, atoll_event *done) {
   struct operation o = {.kind = SEND, .comm = c, .send = buf, .count = count, .type = t, .peer = peer, .tag = tag};
   return operate(&o, queue, done, "send");
 }
 
 atoll_err atoll_comm_recv(atoll_comm *c, atoll_queue *queue, void *buf, int64_t count, atoll_dtype t, int peer, int tag,
-                          atoll_event *done)
-{
+                          atoll_event *done) {
   struct operation o = {.kind = RECV, .comm = c, .recv = buf, .count = count, .type = t, .peer = peer, .tag = tag};
   return operate(&o, queue, done, "recv");
 }
 
 atoll_err atoll_comm_allreduce(atoll_comm *c, atoll_queue *queue, const void *send, void *recv, int64_t count,
-                               atoll_dtype t, atoll_comm_op op, atoll_event *done)
-{
+                               atoll_dtype t, atoll_comm_op op, atoll_event *done) {
   if ((int)op < 0 || op > ATOLL_MIN)
     return atoll_fail(ATOLL_USAGE, "allreduce on %s: operation %d", c->name, (int)op);
-  struct operation o = {
-      .kind = ALLREDUCE, .comm = c, .send = send, .recv = recv, .count = count, .type = t, .op = op};
+  struct operation o = {.kind = ALLREDUCE, .comm = c, .send = send, .recv = recv, .count = count, .type = t, .op = op};
   return operate(&o, queue, done, "allreduce");
 }
 
 atoll_err atoll_comm_broadcast(atoll_comm *c, atoll_queue *queue, void *buf, int64_t count, atoll_dtype t, int root,
-                               atoll_event *done)
-{
+                               atoll_event *done) {
   struct operation o = {.kind = BROADCAST, .comm = c, .recv = buf, .count = count, .type = t, .peer = root};
   return operate(&o, queue, done, "broadcast");
 }
 
 atoll_err atoll_comm_allgather(atoll_comm *c, atoll_queue *queue, const void *send, void *recv, int64_t count,
-                               atoll_dtype t, atoll_event *done)
-{
+                               atoll_dtype t, atoll_event *done) {
   struct operation o = {.kind = ALLGATHER, .comm = c, .send = send, .recv = recv, .count = count, .type = t};
   return operate(&o, queue, done, "allgather");
 }

@@ -39,16 +39,14 @@ static int backend_count = 2;
 static const atoll_rate_probe *probes[BACKENDS_MAX];
 static int probe_count;
 
-static const atoll_device_backend *backend_at(int i)
-{
+static const atoll_device_backend *backend_at(int i) {
   pthread_mutex_lock(&registry_lock);
   const atoll_device_backend *b = i >= 0 && i < backend_count ? backends[i] : NULL;
   pthread_mutex_unlock(&registry_lock);
   return b;
 }
 
-atoll_err atoll_device_backend_register(const atoll_device_backend *backend)
-{
+atoll_err atoll_device_backend_register(const atoll_device_backend *backend) {
   if (!backend || !backend->kind || !*backend->kind || !backend->open || !backend->queue_create || !backend->submit)
     return atoll_fail(ATOLL_USAGE, "a device backend needs kind, open, queue_create and submit");
   atoll_err err = ATOLL_OK;
@@ -64,8 +62,7 @@ atoll_err atoll_device_backend_register(const atoll_device_backend *backend)
   return err;
 }
 
-static int backend_willing(const atoll_device_backend *b, const char **why_not)
-{
+static int backend_willing(const atoll_device_backend *b, const char **why_not) {
   *why_not = NULL;
   if (!b->probe || b->probe(why_not) == ATOLL_OK) {
     *why_not = NULL;
@@ -76,8 +73,7 @@ static int backend_willing(const atoll_device_backend *b, const char **why_not)
   return 0;
 }
 
-int atoll_device_entry(int i, const char **kind, const char **why_not)
-{
+int atoll_device_entry(int i, const char **kind, const char **why_not) {
   const atoll_device_backend *b = backend_at(i);
   if (!b)
     return 0;
@@ -86,8 +82,7 @@ int atoll_device_entry(int i, const char **kind, const char **why_not)
   return 1;
 }
 
-void atoll_device_register_probe(const atoll_rate_probe *probe)
-{
+void atoll_device_register_probe(const atoll_rate_probe *probe) {
   pthread_mutex_lock(&registry_lock);
   int i = 0;
   while (i < probe_count && strcmp(probes[i]->kind, probe->kind))
@@ -100,8 +95,7 @@ void atoll_device_register_probe(const atoll_rate_probe *probe)
   pthread_mutex_unlock(&registry_lock);
 }
 
-const atoll_rate_probe *atoll_device_probe(const char *kind)
-{
+const atoll_rate_probe *atoll_device_probe(const char *kind) {
   const atoll_rate_probe *found = NULL;
   pthread_mutex_lock(&registry_lock);
   for (int i = 0; i < probe_count; i++)
@@ -113,8 +107,7 @@ const atoll_rate_probe *atoll_device_probe(const char *kind)
 
 /* --- devices ---------------------------------------------------------------------------------------------------- */
 
-void atoll_device_params_init(atoll_device_params *p)
-{
+void atoll_device_params_init(atoll_device_params *p) {
   *p = (atoll_device_params){.seed = 1};
   const char *pace = getenv("ATOLL_TEST_PACE");
   if (pace) {
@@ -126,16 +119,14 @@ void atoll_device_params_init(atoll_device_params *p)
 }
 
 /* OpenMP is a matter of the kernels; libcore asks it only where the program has it. */
-void host_omp_threads(int threads)
-{
+void host_omp_threads(int threads) {
   void (*set)(int) = NULL;
   *(void **)&set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
   if (set && threads > 0)
     set(threads);
 }
 
-static int default_threads(void)
-{
+static int default_threads(void) {
   int (*get)(void) = NULL;
   *(void **)&get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
   if (get)
@@ -151,8 +142,7 @@ static int default_threads(void)
   return 1;
 }
 
-static const atoll_device_backend *backend_find(const char *kind)
-{
+static const atoll_device_backend *backend_find(const char *kind) {
   const atoll_device_backend *b, *best = NULL;
   const char *why_not;
   int automatic = !strcmp(kind, "auto");
@@ -165,8 +155,7 @@ static const atoll_device_backend *backend_find(const char *kind)
   return best;
 }
 
-atoll_err atoll_device_open(const char *kind, const atoll_device_params *params, atoll_device **out)
-{
+atoll_err atoll_device_open(const char *kind, const atoll_device_params *params, atoll_device **out) {
   atoll_device_params defaults;
   if (!params) {
     atoll_device_params_init(&defaults);
@@ -200,8 +189,7 @@ atoll_err atoll_device_open(const char *kind, const atoll_device_params *params,
   return ATOLL_OK;
 }
 
-void atoll_device_close(atoll_device **device)
-{
+void atoll_device_close(atoll_device **device) {
   atoll_device *d = *device;
   if (!d)
     return;
@@ -215,8 +203,7 @@ const char *atoll_device_kind(const atoll_device *device) { return device->backe
 int atoll_device_threads(const atoll_device *device) { return device->threads; }
 int atoll_device_host_memory(const atoll_device *device) { return device->backend->host_memory; }
 
-atoll_err atoll_device_alloc(atoll_device *device, size_t bytes, void **out)
-{
+atoll_err atoll_device_alloc(atoll_device *device, size_t bytes, void **out) {
   if (device->backend->alloc)
     return device->backend->alloc(device->self, bytes ? bytes : 1, out);
   if (bytes > SIZE_MAX - 63)
@@ -228,8 +215,7 @@ atoll_err atoll_device_alloc(atoll_device *device, size_t bytes, void **out)
   return ATOLL_OK;
 }
 
-void atoll_device_free(atoll_device *device, void *p)
-{
+void atoll_device_free(atoll_device *device, void *p) {
   if (!p)
     return;
   if (device->backend->free)
@@ -240,8 +226,7 @@ void atoll_device_free(atoll_device *device, void *p)
 
 /* --- queues ----------------------------------------------------------------------------------------------------- */
 
-atoll_err atoll_queue_create(atoll_device *device, const char *role, atoll_queue **out)
-{
+atoll_err atoll_queue_create(atoll_device *device, const char *role, atoll_queue **out) {
   if (!role || (strcmp(role, "compute") && strcmp(role, "copy") && strcmp(role, "comm")))
     return atoll_fail(ATOLL_USAGE, "queue role '%s', expected compute, copy or comm", role ? role : "(null)");
   atoll_queue *queue = calloc(1, sizeof *queue);
@@ -258,8 +243,7 @@ atoll_err atoll_queue_create(atoll_device *device, const char *role, atoll_queue
   return ATOLL_OK;
 }
 
-void atoll_queue_destroy(atoll_queue **queue)
-{
+void atoll_queue_destroy(atoll_queue **queue) {
   if (!*queue)
     return;
   (*queue)->backend->queue_destroy((*queue)->q);
@@ -269,8 +253,7 @@ void atoll_queue_destroy(atoll_queue **queue)
 
 atoll_device *atoll_queue_device(const atoll_queue *queue) { return queue->device; }
 
-atoll_err atoll_queue_submit(atoll_queue *queue, atoll_task task, const void *args, size_t bytes)
-{
+atoll_err atoll_queue_submit(atoll_queue *queue, atoll_task task, const void *args, size_t bytes) {
   if (bytes > ARGS_MAX)
     return atoll_fail(ATOLL_USAGE, "task arguments of %zu bytes, at most %d", bytes, ARGS_MAX);
   return queue->backend->submit(queue->q, task, args, bytes);
@@ -282,8 +265,7 @@ struct copy_args {
   size_t bytes;
 };
 
-static atoll_err copy_task(void *args, void *stream)
-{
+static atoll_err copy_task(void *args, void *stream) {
   (void)stream;
   struct copy_args *a = args;
   if (a->from)
@@ -293,8 +275,7 @@ static atoll_err copy_task(void *args, void *stream)
   return ATOLL_OK;
 }
 
-atoll_err atoll_queue_copy(atoll_queue *queue, void *to, const void *from, size_t bytes)
-{
+atoll_err atoll_queue_copy(atoll_queue *queue, void *to, const void *from, size_t bytes) {
   if (!bytes)
     return ATOLL_OK;
   if (queue->backend->copy)
@@ -303,8 +284,7 @@ atoll_err atoll_queue_copy(atoll_queue *queue, void *to, const void *from, size_
   return queue->backend->submit(queue->q, copy_task, &a, sizeof a);
 }
 
-atoll_err atoll_queue_zero(atoll_queue *queue, void *to, size_t bytes)
-{
+atoll_err atoll_queue_zero(atoll_queue *queue, void *to, size_t bytes) {
   if (!bytes)
     return ATOLL_OK;
   if (queue->backend->zero)
@@ -316,21 +296,18 @@ atoll_err atoll_queue_zero(atoll_queue *queue, void *to, size_t bytes)
 }
 
 /* Backends whose events are one kind order each other's queues without blocking the caller. */
-static int same_events(const atoll_device_backend *a, const atoll_device_backend *b)
-{
+static int same_events(const atoll_device_backend *a, const atoll_device_backend *b) {
   return a == b || (a->event_done == host_event_done && b->event_done == host_event_done);
 }
 
-static void event_unbind(atoll_event *event)
-{
+static void event_unbind(atoll_event *event) {
   if (event->backend)
     event->backend->event_destroy(event->e);
   event->backend = NULL;
   event->e = NULL;
 }
 
-static atoll_err event_bind(atoll_event *event, atoll_queue *queue)
-{
+static atoll_err event_bind(atoll_event *event, atoll_queue *queue) {
   if (event->backend && same_events(event->backend, queue->backend))
     return ATOLL_OK;
   void *e;
@@ -341,14 +318,12 @@ static atoll_err event_bind(atoll_event *event, atoll_queue *queue)
   return ATOLL_OK;
 }
 
-atoll_err atoll_queue_record(atoll_queue *queue, atoll_event *event)
-{
+atoll_err atoll_queue_record(atoll_queue *queue, atoll_event *event) {
   ATOLL_TRY(event_bind(event, queue));
   return queue->backend->record(queue->q, event->e);
 }
 
-atoll_err atoll_queue_wait(atoll_queue *queue, atoll_event *event)
-{
+atoll_err atoll_queue_wait(atoll_queue *queue, atoll_event *event) {
   if (!event->backend)
     return ATOLL_OK;
   if (same_events(event->backend, queue->backend))
@@ -358,13 +333,11 @@ atoll_err atoll_queue_wait(atoll_queue *queue, atoll_event *event)
 
 atoll_err atoll_queue_sync(atoll_queue *queue) { return queue->backend->sync(queue->q); }
 
-int queue_takes_pending(const atoll_queue *queue)
-{
+int queue_takes_pending(const atoll_queue *queue) {
   return queue->backend == &device_cpu || queue->backend == &device_async;
 }
 
-atoll_err queue_post(atoll_queue *queue, pending *p, atoll_event *done)
-{
+atoll_err queue_post(atoll_queue *queue, pending *p, atoll_event *done) {
   if (done) {
     mark *m = mark_create();
     if (!m)
@@ -384,8 +357,7 @@ atoll_err queue_post(atoll_queue *queue, pending *p, atoll_event *done)
 
 /* --- events ----------------------------------------------------------------------------------------------------- */
 
-atoll_err atoll_event_create(atoll_event **out)
-{
+atoll_err atoll_event_create(atoll_event **out) {
   atoll_event *event = calloc(1, sizeof *event);
   if (!event)
     return atoll_fail(ATOLL_NOMEM, "event: %zu bytes", sizeof *event);
@@ -393,8 +365,7 @@ atoll_err atoll_event_create(atoll_event **out)
   return ATOLL_OK;
 }
 
-void atoll_event_destroy(atoll_event **event)
-{
+void atoll_event_destroy(atoll_event **event) {
   if (!*event)
     return;
   event_unbind(*event);
@@ -402,8 +373,7 @@ void atoll_event_destroy(atoll_event **event)
   *event = NULL;
 }
 
-atoll_err atoll_event_sync(atoll_event *event)
-{
+atoll_err atoll_event_sync(atoll_event *event) {
   return event->backend ? event->backend->event_sync(event->e) : ATOLL_OK;
 }
 

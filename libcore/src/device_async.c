@@ -1,8 +1,8 @@
 /* The asynchronous test device: host memory, but every queue is a thread that runs its tasks after seeded delays. Code
  * that forgets an event gets wrong numbers here (or a report of the thread sanitizer), as it would on a GPU.
  *
- *  The worker takes entries in order. A communication operation is started and left in `ops`, so that a receive does not
- *  hold up the send behind it; any other task first waits for `ops`. While the worker waits, for entries or for an
+ *  The worker takes entries in order. A communication operation is started and left in `ops`, so that a receive does
+ * not hold up the send behind it; any other task first waits for `ops`. While the worker waits, for entries or for an
  *  event, it polls `ops`. `busy` counts entries not yet run plus operations not yet complete; sync waits for zero. */
 #include <errno.h>
 #include <signal.h>
@@ -34,13 +34,12 @@ struct async_queue {
   struct entry *head, **tail;
   int64_t busy;
   int quit;
-  sticky failed; /* under lock */
+  sticky failed;    /* under lock */
   pending_list ops; /* the worker's */
   uint64_t random;  /* the worker's */
 };
 
-static atoll_err async_open(const atoll_device_params *params, void **self)
-{
+static atoll_err async_open(const atoll_device_params *params, void **self) {
   host_device *d = calloc(1, sizeof *d);
   if (!d)
     return atoll_fail(ATOLL_NOMEM, "async device: %zu bytes", sizeof *d);
@@ -52,8 +51,7 @@ static atoll_err async_open(const atoll_device_params *params, void **self)
 }
 
 /* splitmix64 */
-static uint64_t next_random(uint64_t *state)
-{
+static uint64_t next_random(uint64_t *state) {
   uint64_t z = *state += 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -61,8 +59,7 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* Half of the entries start at once, most others within 0.2 ms, one in ten within 1 ms. */
-static void delay(struct async_queue *q)
-{
+static void delay(struct async_queue *q) {
   uint64_t r = next_random(&q->random), which = r % 10;
   if (which < 5)
     return;
@@ -72,8 +69,7 @@ static void delay(struct async_queue *q)
 }
 
 /* Drops completed operations, keeping their errors; 1 when none is left. */
-static int reap(struct async_queue *q)
-{
+static int reap(struct async_queue *q) {
   if (!q->ops.n)
     return 1;
   int before = q->ops.n;
@@ -90,8 +86,7 @@ static int reap(struct async_queue *q)
   return empty;
 }
 
-static void drain(struct async_queue *q)
-{
+static void drain(struct async_queue *q) {
   if (reap(q))
     return;
   waiter w = wait_begin();
@@ -100,23 +95,20 @@ static void drain(struct async_queue *q)
   wait_end(&w);
 }
 
-static sticky current_failure(struct async_queue *q)
-{
+static sticky current_failure(struct async_queue *q) {
   pthread_mutex_lock(&q->lock);
   sticky s = q->failed;
   pthread_mutex_unlock(&q->lock);
   return s;
 }
 
-static void set_failure(struct async_queue *q, atoll_err err, const char *message)
-{
+static void set_failure(struct async_queue *q, atoll_err err, const char *message) {
   pthread_mutex_lock(&q->lock);
   sticky_set(&q->failed, err, message);
   pthread_mutex_unlock(&q->lock);
 }
 
-static void execute(struct async_queue *q, struct entry *e)
-{
+static void execute(struct async_queue *q, struct entry *e) {
   sticky failed;
   atoll_err err;
   switch (e->kind) {
@@ -169,8 +161,7 @@ static void execute(struct async_queue *q, struct entry *e)
   }
 }
 
-static struct entry *take(struct async_queue *q)
-{
+static struct entry *take(struct async_queue *q) {
   pthread_mutex_lock(&q->lock);
   while (!q->head && !q->quit) {
     if (!q->ops.n) {
@@ -199,8 +190,7 @@ static struct entry *take(struct async_queue *q)
   return e;
 }
 
-static void *worker(void *queue)
-{
+static void *worker(void *queue) {
   struct async_queue *q = queue;
   struct entry *e;
   host_omp_threads(q->device->threads);
@@ -216,8 +206,7 @@ static void *worker(void *queue)
   return NULL;
 }
 
-static atoll_err async_queue_create(void *self, const char *role, void **out)
-{
+static atoll_err async_queue_create(void *self, const char *role, void **out) {
   host_device *d = self;
   struct async_queue *q = calloc(1, sizeof *q);
   if (!q)
@@ -246,8 +235,7 @@ static atoll_err async_queue_create(void *self, const char *role, void **out)
   return ATOLL_OK;
 }
 
-static struct entry *make(enum entry_kind kind, size_t bytes)
-{
+static struct entry *make(enum entry_kind kind, size_t bytes) {
   struct entry *e = calloc(1, sizeof *e + bytes);
   if (!e)
     atoll_fail(ATOLL_NOMEM, "queue entry: %zu bytes", sizeof *e + bytes);
@@ -257,8 +245,7 @@ static struct entry *make(enum entry_kind kind, size_t bytes)
 }
 
 /* Takes e; answers the queue's error so far. */
-static atoll_err enqueue(struct async_queue *q, struct entry *e)
-{
+static atoll_err enqueue(struct async_queue *q, struct entry *e) {
   pthread_mutex_lock(&q->lock);
   *q->tail = e;
   q->tail = &e->next;
@@ -271,8 +258,7 @@ static atoll_err enqueue(struct async_queue *q, struct entry *e)
   return s.err;
 }
 
-static atoll_err async_submit(void *q, atoll_task task, const void *args, size_t bytes)
-{
+static atoll_err async_submit(void *q, atoll_task task, const void *args, size_t bytes) {
   struct entry *e = make(RUN, bytes);
   if (!e)
     return ATOLL_NOMEM;
@@ -282,8 +268,7 @@ static atoll_err async_submit(void *q, atoll_task task, const void *args, size_t
   return enqueue(q, e);
 }
 
-atoll_err async_post(void *q, pending *p)
-{
+atoll_err async_post(void *q, pending *p) {
   struct entry *e = make(POST, 0);
   if (!e) {
     pending_skip(p, ATOLL_NOMEM, atoll_err_message());
@@ -293,8 +278,7 @@ atoll_err async_post(void *q, pending *p)
   return enqueue(q, e);
 }
 
-static atoll_err async_record(void *q, void *event)
-{
+static atoll_err async_record(void *q, void *event) {
   mark *m = mark_create();
   if (!m)
     return atoll_fail(ATOLL_NOMEM, "event: %zu bytes", sizeof *m);
@@ -309,8 +293,7 @@ static atoll_err async_record(void *q, void *event)
   return ATOLL_OK;
 }
 
-static atoll_err async_wait(void *q, void *event)
-{
+static atoll_err async_wait(void *q, void *event) {
   mark *m = host_event_mark(event);
   if (!m)
     return ATOLL_OK;
@@ -323,8 +306,7 @@ static atoll_err async_wait(void *q, void *event)
   return enqueue(q, e);
 }
 
-static atoll_err async_sync(void *queue)
-{
+static atoll_err async_sync(void *queue) {
   struct async_queue *q = queue;
   pthread_mutex_lock(&q->lock);
   while (q->busy)
@@ -337,8 +319,7 @@ static atoll_err async_sync(void *queue)
   return s.err;
 }
 
-static void async_queue_destroy(void *queue)
-{
+static void async_queue_destroy(void *queue) {
   struct async_queue *q = queue;
   async_sync(q);
   pthread_mutex_lock(&q->lock);

@@ -15,8 +15,7 @@ struct cpu_queue {
   sticky failed;
 };
 
-static atoll_err cpu_open(const atoll_device_params *params, void **self)
-{
+static atoll_err cpu_open(const atoll_device_params *params, void **self) {
   host_device *d = calloc(1, sizeof *d);
   if (!d)
     return atoll_fail(ATOLL_NOMEM, "cpu device: %zu bytes", sizeof *d);
@@ -28,8 +27,7 @@ static atoll_err cpu_open(const atoll_device_params *params, void **self)
   return ATOLL_OK;
 }
 
-static atoll_err cpu_queue_create(void *self, const char *role, void **q)
-{
+static atoll_err cpu_queue_create(void *self, const char *role, void **q) {
   struct cpu_queue *made = calloc(1, sizeof *made);
   if (!made)
     return atoll_fail(ATOLL_NOMEM, "cpu queue: %zu bytes", sizeof *made);
@@ -39,8 +37,7 @@ static atoll_err cpu_queue_create(void *self, const char *role, void **q)
   return ATOLL_OK;
 }
 
-static void await(pending_list *l, sticky *failed)
-{
+static void await(pending_list *l, sticky *failed) {
   if (pending_list_reap(l, failed))
     return;
   waiter w = wait_begin();
@@ -49,15 +46,13 @@ static void await(pending_list *l, sticky *failed)
   wait_end(&w);
 }
 
-static atoll_err failure(struct cpu_queue *q)
-{
+static atoll_err failure(struct cpu_queue *q) {
   if (q->failed.err)
     atoll_err_set_message(q->failed.message);
   return q->failed.err;
 }
 
-static atoll_err cpu_submit(void *queue, atoll_task task, const void *args, size_t bytes)
-{
+static atoll_err cpu_submit(void *queue, atoll_task task, const void *args, size_t bytes) {
   struct cpu_queue *q = queue;
   await(&q->waits, &q->failed);
   await(&q->ops, &q->failed);
@@ -71,8 +66,7 @@ static atoll_err cpu_submit(void *queue, atoll_task task, const void *args, size
   return failure(q);
 }
 
-atoll_err cpu_post(void *queue, pending *p)
-{
+atoll_err cpu_post(void *queue, pending *p) {
   struct cpu_queue *q = queue;
   await(&q->waits, &q->failed);
   pending_list_reap(&q->ops, &q->failed);
@@ -87,8 +81,7 @@ atoll_err cpu_post(void *queue, pending *p)
   return failure(q);
 }
 
-static atoll_err cpu_record(void *queue, void *e)
-{
+static atoll_err cpu_record(void *queue, void *e) {
   struct cpu_queue *q = queue;
   mark *m = mark_create();
   if (!m)
@@ -109,8 +102,7 @@ static atoll_err cpu_record(void *queue, void *e)
 }
 
 /* The operations are remembered and waited for by the next task, so that a queue that gets none does not block. */
-static atoll_err cpu_wait(void *queue, void *e)
-{
+static atoll_err cpu_wait(void *queue, void *e) {
   struct cpu_queue *q = queue;
   mark *m = host_event_mark(e);
   if (!m)
@@ -127,8 +119,7 @@ static atoll_err cpu_wait(void *queue, void *e)
   return err ? err : failure(q);
 }
 
-static atoll_err cpu_sync(void *queue)
-{
+static atoll_err cpu_sync(void *queue) {
   struct cpu_queue *q = queue;
   await(&q->waits, &q->failed);
   await(&q->ops, &q->failed);
@@ -137,8 +128,7 @@ static atoll_err cpu_sync(void *queue)
   return err;
 }
 
-static void cpu_queue_destroy(void *queue)
-{
+static void cpu_queue_destroy(void *queue) {
   struct cpu_queue *q = queue;
   cpu_sync(q);
   pending_list_clear(&q->waits);

@@ -8,22 +8,19 @@
 #include "atoll/clock.h"
 #include "wait.h"
 
-void pending_init(pending *p)
-{
+void pending_init(pending *p) {
   memset(p, 0, sizeof *p);
   atomic_init(&p->refs, 1);
   atomic_init(&p->state, PENDING_NEW);
   pthread_mutex_init(&p->lock, NULL);
 }
 
-pending *pending_hold(pending *p)
-{
+pending *pending_hold(pending *p) {
   atomic_fetch_add(&p->refs, 1);
   return p;
 }
 
-void pending_drop(pending *p)
-{
+void pending_drop(pending *p) {
   if (!p || atomic_fetch_sub(&p->refs, 1) != 1)
     return;
   pthread_mutex_destroy(&p->lock);
@@ -31,16 +28,14 @@ void pending_drop(pending *p)
 }
 
 /* Under p->lock. */
-static void finish(pending *p, atoll_err err, const char *message)
-{
+static void finish(pending *p, atoll_err err, const char *message) {
   p->err = err;
   if (err)
     snprintf(p->message, sizeof p->message, "%s", message);
   atomic_store_explicit(&p->state, PENDING_DONE, memory_order_release);
 }
 
-atoll_err pending_start(pending *p)
-{
+atoll_err pending_start(pending *p) {
   pthread_mutex_lock(&p->lock);
   atoll_err err = p->start(p);
   if (err)
@@ -51,15 +46,13 @@ atoll_err pending_start(pending *p)
   return err;
 }
 
-void pending_skip(pending *p, atoll_err err, const char *message)
-{
+void pending_skip(pending *p, atoll_err err, const char *message) {
   pthread_mutex_lock(&p->lock);
   finish(p, err, message);
   pthread_mutex_unlock(&p->lock);
 }
 
-int pending_test(pending *p)
-{
+int pending_test(pending *p) {
   int state = atomic_load_explicit(&p->state, memory_order_acquire);
   if (state != PENDING_STARTED)
     return state == PENDING_DONE;
@@ -75,8 +68,7 @@ int pending_test(pending *p)
   return state == PENDING_DONE;
 }
 
-atoll_err pending_wait(pending *p)
-{
+atoll_err pending_wait(pending *p) {
   if (!pending_test(p)) {
     waiter w = wait_begin();
     while (!pending_test(p))
@@ -86,8 +78,7 @@ atoll_err pending_wait(pending *p)
   return p->err;
 }
 
-atoll_err pending_list_add(pending_list *l, pending *p)
-{
+atoll_err pending_list_add(pending_list *l, pending *p) {
   if (l->n == l->cap) {
     int cap = l->cap ? 2 * l->cap : 8;
     pending **at = realloc(l->at, (size_t)cap * sizeof *at);
@@ -100,31 +91,27 @@ atoll_err pending_list_add(pending_list *l, pending *p)
   return ATOLL_OK;
 }
 
-atoll_err pending_list_append(pending_list *to, const pending_list *from)
-{
+atoll_err pending_list_append(pending_list *to, const pending_list *from) {
   for (int i = 0; i < from->n; i++)
     ATOLL_TRY(pending_list_add(to, from->at[i]));
   return ATOLL_OK;
 }
 
-void pending_list_clear(pending_list *l)
-{
+void pending_list_clear(pending_list *l) {
   for (int i = 0; i < l->n; i++)
     pending_drop(l->at[i]);
   free(l->at);
   *l = (pending_list){NULL, 0, 0};
 }
 
-void sticky_set(sticky *s, atoll_err err, const char *message)
-{
+void sticky_set(sticky *s, atoll_err err, const char *message) {
   if (!err || s->err)
     return;
   s->err = err;
   snprintf(s->message, sizeof s->message, "%s", message);
 }
 
-int pending_list_reap(pending_list *l, sticky *s)
-{
+int pending_list_reap(pending_list *l, sticky *s) {
   int kept = 0;
   for (int i = 0; i < l->n; i++) {
     pending *p = l->at[i];
@@ -139,30 +126,26 @@ int pending_list_reap(pending_list *l, sticky *s)
   return kept == 0;
 }
 
-mark *mark_create(void)
-{
+mark *mark_create(void) {
   mark *m = calloc(1, sizeof *m);
   if (m)
     atomic_init(&m->refs, 1);
   return m;
 }
 
-mark *mark_hold(mark *m)
-{
+mark *mark_hold(mark *m) {
   atomic_fetch_add(&m->refs, 1);
   return m;
 }
 
-void mark_drop(mark *m)
-{
+void mark_drop(mark *m) {
   if (!m || atomic_fetch_sub(&m->refs, 1) != 1)
     return;
   pending_list_clear(&m->ops);
   free(m);
 }
 
-int mark_done(mark *m)
-{
+int mark_done(mark *m) {
   if (!atomic_load_explicit(&m->reached, memory_order_acquire))
     return 0;
   for (int i = 0; i < m->ops.n; i++)
@@ -171,15 +154,13 @@ int mark_done(mark *m)
   return 1;
 }
 
-void mark_failure(mark *m, sticky *s)
-{
+void mark_failure(mark *m, sticky *s) {
   sticky_set(s, m->failed.err, m->failed.message);
   for (int i = 0; i < m->ops.n; i++)
     sticky_set(s, m->ops.at[i]->err, m->ops.at[i]->message);
 }
 
-atoll_err host_event_create(void *self, void **e)
-{
+atoll_err host_event_create(void *self, void **e) {
   (void)self;
   host_event *event = calloc(1, sizeof *event);
   if (!event)
@@ -189,16 +170,14 @@ atoll_err host_event_create(void *self, void **e)
   return ATOLL_OK;
 }
 
-void host_event_destroy(void *e)
-{
+void host_event_destroy(void *e) {
   host_event *event = e;
   mark_drop(event->m);
   pthread_mutex_destroy(&event->lock);
   free(event);
 }
 
-void host_event_set(host_event *e, mark *taken)
-{
+void host_event_set(host_event *e, mark *taken) {
   pthread_mutex_lock(&e->lock);
   mark *old = e->m;
   e->m = taken;
@@ -206,16 +185,14 @@ void host_event_set(host_event *e, mark *taken)
   mark_drop(old);
 }
 
-mark *host_event_mark(host_event *e)
-{
+mark *host_event_mark(host_event *e) {
   pthread_mutex_lock(&e->lock);
   mark *m = e->m ? mark_hold(e->m) : NULL;
   pthread_mutex_unlock(&e->lock);
   return m;
 }
 
-atoll_err host_event_sync(void *e)
-{
+atoll_err host_event_sync(void *e) {
   mark *m = host_event_mark(e);
   if (!m)
     return ATOLL_OK;
@@ -233,16 +210,14 @@ atoll_err host_event_sync(void *e)
   return s.err;
 }
 
-int host_event_done(void *e)
-{
+int host_event_done(void *e) {
   mark *m = host_event_mark(e);
   int done = !m || mark_done(m);
   mark_drop(m);
   return done;
 }
 
-atoll_err host_run_paced(const host_device *d, atoll_task task, void *args)
-{
+atoll_err host_run_paced(const host_device *d, atoll_task task, void *args) {
   if (d->pace <= 0 || d->pace == 1)
     return task(args, NULL);
   double wall = atoll_clock_now(), cpu = atoll_clock_process_cpu();

@@ -15,14 +15,12 @@ atoll_digest atoll_digest_bytes(const void *data, size_t bytes) { return from_xx
 
 int atoll_digest_equal(atoll_digest a, atoll_digest b) { return a.lo == b.lo && a.hi == b.hi; }
 
-const char *atoll_digest_text(atoll_digest d, char buf[33])
-{
+const char *atoll_digest_text(atoll_digest d, char buf[33]) {
   snprintf(buf, 33, "%016llx%016llx", (unsigned long long)d.hi, (unsigned long long)d.lo);
   return buf;
 }
 
-int atoll_digest_parse(const char *text, atoll_digest *d)
-{
+int atoll_digest_parse(const char *text, atoll_digest *d) {
   uint64_t word[2] = {0, 0};
   for (int i = 0; i < 32; i++) {
     char c = text[i];
@@ -43,8 +41,7 @@ int atoll_digest_parse(const char *text, atoll_digest *d)
   return 0;
 }
 
-atoll_err atoll_digester_create(atoll_digester **out)
-{
+atoll_err atoll_digester_create(atoll_digester **out) {
   atoll_digester *d = malloc(sizeof *d);
   if (d)
     d->state = XXH3_createState();
@@ -57,15 +54,13 @@ atoll_err atoll_digester_create(atoll_digester **out)
   return ATOLL_OK;
 }
 
-void atoll_digester_add(atoll_digester *d, const void *data, size_t bytes)
-{
+void atoll_digester_add(atoll_digester *d, const void *data, size_t bytes) {
   if (bytes)
     XXH3_128bits_update(d->state, data, bytes);
 }
 
 /* Eight bytes, least significant first, on every machine. */
-static void add_word(atoll_digester *d, uint64_t v)
-{
+static void add_word(atoll_digester *d, uint64_t v) {
   unsigned char b[8];
   for (int i = 0; i < 8; i++)
     b[i] = (unsigned char)(v >> (8 * i));
@@ -74,15 +69,13 @@ static void add_word(atoll_digester *d, uint64_t v)
 
 void atoll_digester_add_int(atoll_digester *d, int64_t v) { add_word(d, (uint64_t)v); }
 
-void atoll_digester_add_real(atoll_digester *d, double v)
-{
+void atoll_digester_add_real(atoll_digester *d, double v) {
   uint64_t bits;
   memcpy(&bits, &v, sizeof bits);
   add_word(d, bits);
 }
 
-void atoll_digester_add_text(atoll_digester *d, const char *s)
-{
+void atoll_digester_add_text(atoll_digester *d, const char *s) {
   size_t n = s ? strlen(s) : 0;
   add_word(d, s ? (uint64_t)n : UINT64_MAX);
   atoll_digester_add(d, s, n);
@@ -90,8 +83,7 @@ void atoll_digester_add_text(atoll_digester *d, const char *s)
 
 atoll_digest atoll_digester_value(const atoll_digester *d) { return from_xxh(XXH3_128bits_digest(d->state)); }
 
-void atoll_digester_destroy(atoll_digester **d)
-{
+void atoll_digester_destroy(atoll_digester **d) {
   if (!d || !*d)
     return;
   XXH3_freeState((*d)->state);

@@ -20,16 +20,15 @@ static const struct {
 };
 #define ENTRIES ((int)(sizeof entries / sizeof entries[0]))
 
-static const char *base_name(const char *path)
-{
+static const char *base_name(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? slash + 1 : path;
 }
 
-atoll_err atoll_err_record(atoll_err code, const char *file, int line, const char *fmt, ...)
-{
+atoll_err atoll_err_record(atoll_err code, const char *file, int line, const char *fmt, ...) {
   int saved = errno;
-  /* Through a second buffer: callers may wrap the message they found, atoll_fail(code, "shard 3: %s", atoll_err_message()). */
+  /* Through a second buffer: callers may wrap the message they found, atoll_fail(code, "shard 3: %s",
+   * atoll_err_message()). */
   char text[MESSAGE_MAX];
   va_list ap;
   va_start(ap, fmt);
@@ -45,24 +44,21 @@ atoll_err atoll_err_record(atoll_err code, const char *file, int line, const cha
   return code;
 }
 
-const char *atoll_err_name(atoll_err code)
-{
+const char *atoll_err_name(atoll_err code) {
   for (int i = 0; i < ENTRIES; i++)
     if (entries[i].code == code)
       return entries[i].name;
   return "UNKNOWN";
 }
 
-const char *atoll_err_text(atoll_err code)
-{
+const char *atoll_err_text(atoll_err code) {
   for (int i = 0; i < ENTRIES; i++)
     if (entries[i].code == code)
       return entries[i].text;
   return "UNKNOWN";
 }
 
-int atoll_err_parse(const char *name, atoll_err *code)
-{
+int atoll_err_parse(const char *name, atoll_err *code) {
   for (int i = 0; name && i < ENTRIES; i++)
     if (!strcmp(entries[i].name, name)) {
       *code = entries[i].code;
@@ -71,8 +67,7 @@ int atoll_err_parse(const char *name, atoll_err *code)
   return -1;
 }
 
-int atoll_err_entry(int i, atoll_err *code, const char **name, const char **text)
-{
+int atoll_err_entry(int i, atoll_err *code, const char **name, const char **text) {
   if (i < 0 || i >= ENTRIES)
     return 0;
   *code = entries[i].code;
@@ -84,15 +79,13 @@ int atoll_err_entry(int i, atoll_err *code, const char **name, const char **text
 const char *atoll_err_message(void) { return last_message; }
 const char *atoll_err_where(void) { return last_where; }
 
-void atoll_err_set_message(const char *message)
-{
+void atoll_err_set_message(const char *message) {
   char text[MESSAGE_MAX];
   snprintf(text, sizeof text, "%s", message ? message : "");
   memcpy(last_message, text, sizeof text);
 }
 
-void atoll_err_clear(void)
-{
+void atoll_err_clear(void) {
   last_message[0] = 0;
   last_where[0] = 0;
 }

@@ -65,9 +65,9 @@ static void first_line(const char *path, char *buf, size_t n) {
   (void)fclose(f);
 }
 
-/* Start time of a process in clock ticks after boot, 0 when unknown; *ended: it is over and only waits for its parent to
- * take note, which in a container may last for ever. Its other threads may still write: the last one counts. The name in
- * field 2 may hold blanks and brackets. */
+/* Start time of a process in clock ticks after boot, 0 when unknown; *ended: it is over and only waits for its parent
+ * to take note, which in a container may last for ever. Its other threads may still write: the last one counts. The
+ * name in field 2 may hold blanks and brackets. */
 static unsigned long long start_of(long pid, int *ended) {
   char path[64], line[1024];
   (void)snprintf(path, sizeof path, "/proc/%ld/stat", pid);

@@ -1,9 +1,10 @@
 /* The log of one process.
  *
- * Three sinks: the story (standard output of rank 0, or standard error when the program prints JSON), standard error for warnings
- * and errors of any rank, and the rank's file. One mutex orders them, so lines of different threads never mix. Each line is flushed
- * at once: a killed job must leave its last words, and a few lines per step cost nothing. A log that cannot be written (full
- * disk) never ends a run; the first failure is told on standard error and the file is given up.
+ * Three sinks: the story (standard output of rank 0, or standard error when the program prints JSON), standard error
+ * for warnings and errors of any rank, and the rank's file. One mutex orders them, so lines of different threads never
+ * mix. Each line is flushed at once: a killed job must leave its last words, and a few lines per step cost nothing. A
+ * log that cannot be written (full disk) never ends a run; the first failure is told on standard error and the file is
+ * given up.
  *
  * A warning with the same text is shown on standard error once per process; the file receives every occurrence. */
 #include "atoll/log.h"
@@ -37,9 +38,9 @@ static struct {
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
-/* The formatted text; `fixed` when it fits there, otherwise allocated. A cut line is better than none when memory is gone. */
-static char *format(char *fixed, size_t n, const char *fmt, va_list ap)
-{
+/* The formatted text; `fixed` when it fits there, otherwise allocated. A cut line is better than none when memory is
+ * gone. */
+static char *format(char *fixed, size_t n, const char *fmt, va_list ap) {
   va_list again;
   va_copy(again, ap);
   int need = vsnprintf(fixed, n, fmt, ap);
@@ -58,8 +59,7 @@ static char *format(char *fixed, size_t n, const char *fmt, va_list ap)
 
 /* All below hold the lock. */
 
-static void read_level(void)
-{
+static void read_level(void) {
   if (logger.level_known)
     return;
   logger.level_known = 1;
@@ -74,31 +74,29 @@ static void read_level(void)
   fprintf(stderr, "warn: ATOLL_LOG is %s , expected error|warn|info|debug; info is used\n", word);
 }
 
-static void give_up_file(void)
-{
+static void give_up_file(void) {
   int why = errno;
   fclose(logger.file);
   logger.file = NULL;
-  fprintf(stderr, "warn: rank %d : log file %s cannot be written: %s; no longer logged there\n", logger.rank, logger.path,
-          strerror(why));
+  fprintf(stderr, "warn: rank %d : log file %s cannot be written: %s; no longer logged there\n", logger.rank,
+          logger.path, strerror(why));
 }
 
-static void to_file(atoll_log_level level, const char *text)
-{
+static void to_file(atoll_log_level level, const char *text) {
   read_level();
   if (!logger.file || level > logger.level)
     return;
   char iso[32];
   errno = 0;
-  if (fprintf(logger.file, "%s %-5s %s\n", atoll_clock_iso(atoll_clock_wall(), iso, sizeof iso), level_names[level], text) < 0 ||
+  if (fprintf(logger.file, "%s %-5s %s\n", atoll_clock_iso(atoll_clock_wall(), iso, sizeof iso), level_names[level],
+              text) < 0 ||
       fflush(logger.file))
     give_up_file();
 }
 
 static FILE *story(void) { return logger.to_stderr ? stderr : stdout; }
 
-static void close_line(void)
-{
+static void close_line(void) {
   if (logger.line_open) {
     fputc('\n', story());
     fflush(story());
@@ -107,8 +105,7 @@ static void close_line(void)
 }
 
 /* 1 the first time this text is asked about. */
-static int first_time(const char *text)
-{
+static int first_time(const char *text) {
   atoll_digest d = atoll_digest_bytes(text, strlen(text));
   for (int i = 0; i < logger.shown_count; i++)
     if (atoll_digest_equal(logger.shown[i], d))
@@ -120,15 +117,13 @@ static int first_time(const char *text)
 
 /* ---- public ---- */
 
-void atoll_log_set_rank(int rank)
-{
+void atoll_log_set_rank(int rank) {
   pthread_mutex_lock(&logger.lock);
   logger.rank = rank;
   pthread_mutex_unlock(&logger.lock);
 }
 
-atoll_err atoll_log_open(const char *dir, int rank, int attempt)
-{
+atoll_err atoll_log_open(const char *dir, int rank, int attempt) {
   char path[sizeof logger.path];
   int n = snprintf(path, sizeof path, "%s/rank-%05d.a%d.log", dir, rank, attempt);
   if (n < 0 || (size_t)n >= sizeof path)
@@ -146,8 +141,7 @@ atoll_err atoll_log_open(const char *dir, int rank, int attempt)
   return ATOLL_OK;
 }
 
-void atoll_log_close(void)
-{
+void atoll_log_close(void) {
   pthread_mutex_lock(&logger.lock);
   close_line();
   errno = 0;
@@ -159,8 +153,7 @@ void atoll_log_close(void)
   pthread_mutex_unlock(&logger.lock);
 }
 
-void atoll_log_flush(void)
-{
+void atoll_log_flush(void) {
   pthread_mutex_lock(&logger.lock);
   close_line();
   fflush(stdout);
@@ -170,24 +163,21 @@ void atoll_log_flush(void)
   pthread_mutex_unlock(&logger.lock);
 }
 
-void atoll_log_set_level(atoll_log_level level)
-{
+void atoll_log_set_level(atoll_log_level level) {
   pthread_mutex_lock(&logger.lock);
   logger.level = level;
   logger.level_known = 1;
   pthread_mutex_unlock(&logger.lock);
 }
 
-void atoll_log_story_to_stderr(int yes)
-{
+void atoll_log_story_to_stderr(int yes) {
   pthread_mutex_lock(&logger.lock);
   close_line();
   logger.to_stderr = yes != 0;
   pthread_mutex_unlock(&logger.lock);
 }
 
-void atoll_say(const char *fmt, ...)
-{
+void atoll_say(const char *fmt, ...) {
   char fixed[1024];
   va_list ap;
   va_start(ap, fmt);
@@ -205,7 +195,8 @@ void atoll_say(const char *fmt, ...)
     free(text);
 }
 
-/* Open MPI gives ranks a terminal of its own making even when its output goes to a file: then the launcher's output tells. */
+/* Open MPI gives ranks a terminal of its own making even when its output goes to a file: then the launcher's output
+ * tells. */
 int atoll_log_interactive(void) {
   char link[64], target[256];
   if (!isatty(fileno(story())))
@@ -218,8 +209,7 @@ int atoll_log_interactive(void) {
   return strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0;
 }
 
-void atoll_progress(const char *fmt, ...)
-{
+void atoll_progress(const char *fmt, ...) {
   char fixed[1024];
   va_list ap;
   va_start(ap, fmt);
@@ -244,8 +234,7 @@ void atoll_progress(const char *fmt, ...)
     free(text);
 }
 
-void atoll_log(atoll_log_level level, const char *fmt, ...)
-{
+void atoll_log(atoll_log_level level, const char *fmt, ...) {
   char fixed[1024];
   va_list ap;
   va_start(ap, fmt);

@@ -14,17 +14,16 @@ extern char **environ;
 /* ---- registry ---- */
 
 /* Parse the default of a definition; a module whose table is wrong is found by its first test. */
-static atoll_err default_value(const char *prefix, const atoll_opt_def *def, opt_value *value)
-{
+static atoll_err default_value(const char *prefix, const atoll_opt_def *def, opt_value *value) {
   char why[256], expected[512];
   if (!def->default_text || opt_value_parse(def, def->default_text, value, why, sizeof why))
-    return atoll_fail(ATOLL_INTERNAL, "option table: %s%s%s: default is '%s', expected %s%s", prefix, *prefix ? "." : "", def->name,
-                      def->default_text ? def->default_text : "(NULL)", opt_expected(def, expected, sizeof expected), why);
+    return atoll_fail(ATOLL_INTERNAL, "option table: %s%s%s: default is '%s', expected %s%s", prefix,
+                      *prefix ? "." : "", def->name, def->default_text ? def->default_text : "(NULL)",
+                      opt_expected(def, expected, sizeof expected), why);
   return ATOLL_OK;
 }
 
-atoll_err atoll_opt_defaults(const atoll_opt_table *table, void *params)
-{
+atoll_err atoll_opt_defaults(const atoll_opt_table *table, void *params) {
   opt_value value;
   for (const atoll_opt_def *def = table->defs; def->name; def++)
     ATOLL_TRY(default_value(table->prefix, def, &value));
@@ -35,8 +34,7 @@ atoll_err atoll_opt_defaults(const atoll_opt_table *table, void *params)
   return ATOLL_OK;
 }
 
-atoll_err atoll_opts_create(atoll_opts **out)
-{
+atoll_err atoll_opts_create(atoll_opts **out) {
   atoll_opts *opts = calloc(1, sizeof *opts);
   if (!opts)
     return atoll_fail(ATOLL_NOMEM, "options: out of memory");
@@ -44,15 +42,13 @@ atoll_err atoll_opts_create(atoll_opts **out)
   return ATOLL_OK;
 }
 
-static void entry_free(struct opt_entry *e)
-{
+static void entry_free(struct opt_entry *e) {
   free(e->key);
   free(e->env);
   free(e->origin);
 }
 
-void atoll_opts_destroy(atoll_opts **opts)
-{
+void atoll_opts_destroy(atoll_opts **opts) {
   if (!opts || !*opts)
     return;
   for (int i = 0; i < (*opts)->count; i++)
@@ -64,8 +60,7 @@ void atoll_opts_destroy(atoll_opts **opts)
   *opts = NULL;
 }
 
-static atoll_err reserve(atoll_opts *opts, int more)
-{
+static atoll_err reserve(atoll_opts *opts, int more) {
   int capacity = opts->count + more;
   if (capacity <= opts->capacity)
     return ATOLL_OK;
@@ -84,8 +79,7 @@ static atoll_err reserve(atoll_opts *opts, int more)
   return ATOLL_OK;
 }
 
-static atoll_err entry_init(struct opt_entry *e, const atoll_opt_table *table, const atoll_opt_def *def, void *params)
-{
+static atoll_err entry_init(struct opt_entry *e, const atoll_opt_table *table, const atoll_opt_def *def, void *params) {
   size_t n = strlen(table->prefix) + strlen(def->name) + 2;
   *e = (struct opt_entry){.table = table, .def = def, .params = params, .key = malloc(n), .env = malloc(n + 6)};
   if (!e->key || !e->env) {
@@ -99,8 +93,7 @@ static atoll_err entry_init(struct opt_entry *e, const atoll_opt_table *table, c
   return ATOLL_OK;
 }
 
-atoll_err atoll_opts_add(atoll_opts *opts, const atoll_opt_table *table, void *params)
-{
+atoll_err atoll_opts_add(atoll_opts *opts, const atoll_opt_table *table, void *params) {
   int n = 0;
   while (table->defs[n].name)
     n++;
@@ -114,7 +107,8 @@ atoll_err atoll_opts_add(atoll_opts *opts, const atoll_opt_table *table, void *p
       break;
     for (int j = 0; j < opts->count && err == ATOLL_OK; j++)
       if (!strcmp(opts->entries[j].key, e->key) || !strcmp(opts->entries[j].env, e->env))
-        err = atoll_fail(ATOLL_INTERNAL, "option table: %s and %s have the same key or environment name", opts->entries[j].key, e->key);
+        err = atoll_fail(ATOLL_INTERNAL, "option table: %s and %s have the same key or environment name",
+                         opts->entries[j].key, e->key);
     if (err == ATOLL_OK && !strcmp(e->key, "include"))
       err = atoll_fail(ATOLL_INTERNAL, "option table: the key include is taken");
     if (err != ATOLL_OK) {
@@ -135,8 +129,7 @@ atoll_err atoll_opts_add(atoll_opts *opts, const atoll_opt_table *table, void *p
 
 int atoll_opts_count(const atoll_opts *opts) { return opts->count; }
 
-int atoll_opts_find(const atoll_opts *opts, const char *key)
-{
+int atoll_opts_find(const atoll_opts *opts, const char *key) {
   for (int i = 0; i < opts->count; i++)
     if (!strcmp(opts->keys[i], key))
       return i;
@@ -145,31 +138,29 @@ int atoll_opts_find(const atoll_opts *opts, const char *key)
 
 const char *atoll_opts_key(const atoll_opts *opts, int i) { return opts->keys[i]; }
 
-const char *atoll_opts_value(const atoll_opts *opts, int i, char *buf, size_t n)
-{
+const char *atoll_opts_value(const atoll_opts *opts, int i, char *buf, size_t n) {
   const struct opt_entry *e = &opts->entries[i];
   return opt_value_text(e->def, e->params + e->def->offset, buf, n);
 }
 
 atoll_opt_source atoll_opts_source(const atoll_opts *opts, int i) { return opts->entries[i].source; }
 
-const char *atoll_opts_origin(const atoll_opts *opts, int i)
-{
+const char *atoll_opts_origin(const atoll_opts *opts, int i) {
   return opts->entries[i].origin ? opts->entries[i].origin : "default";
 }
 
 /* ---- setting ---- */
 
 atoll_err opt_pending_add(const atoll_opts *opts, struct opt_pending *pending, int index, atoll_opt_source source,
-                          const char *origin, const char *text)
-{
+                          const char *origin, const char *text) {
   const struct opt_entry *e = &opts->entries[index];
   opt_value value;
   char why[256], expected[512], found[128];
   memset(&value, 0, sizeof value);
   if (opt_value_parse(e->def, text, &value, why, sizeof why))
     return atoll_fail(ATOLL_USAGE, "%s: %s: found %s, expected %s%s", origin, e->key,
-                      *text ? core_quote(text, found, sizeof found) : "nothing", opt_expected(e->def, expected, sizeof expected), why);
+                      *text ? core_quote(text, found, sizeof found) : "nothing",
+                      opt_expected(e->def, expected, sizeof expected), why);
   if (pending->count == pending->capacity) {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 32;
     struct opt_item *items = realloc(pending->items, capacity * sizeof *items);
@@ -189,8 +180,7 @@ atoll_err opt_pending_add(const atoll_opts *opts, struct opt_pending *pending, i
   return ATOLL_OK;
 }
 
-void opt_pending_apply(atoll_opts *opts, struct opt_pending *pending)
-{
+void opt_pending_apply(atoll_opts *opts, struct opt_pending *pending) {
   for (size_t i = 0; i < pending->count; i++) {
     struct opt_item *item = &pending->items[i];
     struct opt_entry *e = &opts->entries[item->index];
@@ -204,8 +194,7 @@ void opt_pending_apply(atoll_opts *opts, struct opt_pending *pending)
   }
 }
 
-void opt_pending_free(struct opt_pending *pending)
-{
+void opt_pending_free(struct opt_pending *pending) {
   for (size_t i = 0; i < pending->count; i++) {
     free(pending->items[i].origin);
     free(pending->items[i].value);
@@ -214,8 +203,7 @@ void opt_pending_free(struct opt_pending *pending)
   *pending = (struct opt_pending){0};
 }
 
-int opt_is_section(const atoll_opts *opts, const char *section)
-{
+int opt_is_section(const atoll_opts *opts, const char *section) {
   size_t n = strlen(section);
   for (int i = 0; i < opts->count; i++)
     if (!strncmp(opts->keys[i], section, n) && opts->keys[i][n] == '.')
@@ -224,8 +212,7 @@ int opt_is_section(const atoll_opts *opts, const char *section)
 }
 
 /* The nearest key; else the key whose last component is meant ("evry_steps"); else the nearest section. */
-static const char *suggest(const atoll_opts *opts, const char *key)
-{
+static const char *suggest(const atoll_opts *opts, const char *key) {
   const char *near = atoll_nearest(key, opts->keys, (size_t)opts->count);
   const char **words = near || !opts->count ? NULL : malloc((size_t)opts->count * sizeof *words);
   if (!words)
@@ -247,21 +234,22 @@ static const char *suggest(const atoll_opts *opts, const char *key)
   return near;
 }
 
-atoll_err opt_unknown_key(const atoll_opts *opts, const char *origin, const char *key)
-{
+atoll_err opt_unknown_key(const atoll_opts *opts, const char *origin, const char *key) {
   char found[128];
   const char *near = suggest(opts, key);
   if (!near)
-    return atoll_fail(ATOLL_USAGE, "%s: unknown key %s, expected one that --help lists", origin, core_quote(key, found, sizeof found));
-  return atoll_fail(ATOLL_USAGE, "%s: unknown key %s; did you mean '%s'?", origin, core_quote(key, found, sizeof found), near);
+    return atoll_fail(ATOLL_USAGE, "%s: unknown key %s, expected one that --help lists", origin,
+                      core_quote(key, found, sizeof found));
+  return atoll_fail(ATOLL_USAGE, "%s: unknown key %s; did you mean '%s'?", origin, core_quote(key, found, sizeof found),
+                    near);
 }
 
-atoll_err atoll_opts_set(atoll_opts *opts, const char *assignment)
-{
+atoll_err atoll_opts_set(atoll_opts *opts, const char *assignment) {
   char found[128], key[256];
   const char *equals = strchr(assignment, '=');
   if (!equals || equals == assignment)
-    return atoll_fail(ATOLL_USAGE, "command line: found %s, expected key=value", core_quote(assignment, found, sizeof found));
+    return atoll_fail(ATOLL_USAGE, "command line: found %s, expected key=value",
+                      core_quote(assignment, found, sizeof found));
   size_t n = (size_t)(equals - assignment);
   if (n >= sizeof key)
     return atoll_fail(ATOLL_USAGE, "command line: found the key %s of %zu bytes, expected at most %zu",
@@ -288,9 +276,9 @@ atoll_err atoll_opts_set(atoll_opts *opts, const char *assignment)
 static int starts_with(const char *s, const char *start) { return !strncmp(s, start, strlen(start)); }
 
 /* Variables of Atoll that are not options. */
-static int is_reserved(const char *name)
-{
-  static const char *const names[] = {"ATOLL_LOG", "ATOLL_FAULT", "ATOLL_PLUGIN_PATH", "ATOLL_SITE", "ATOLL_SHARED", "ATOLL_ROOT"};
+static int is_reserved(const char *name) {
+  static const char *const names[] = {"ATOLL_LOG",  "ATOLL_FAULT",  "ATOLL_PLUGIN_PATH",
+                                      "ATOLL_SITE", "ATOLL_SHARED", "ATOLL_ROOT"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i]))
       return 1;
@@ -298,8 +286,7 @@ static int is_reserved(const char *name)
 }
 
 /* A name under the prefix of a table is meant for us; any other ATOLL_ name may belong to somebody else. */
-static int has_our_prefix(const atoll_opts *opts, const char *name)
-{
+static int has_our_prefix(const atoll_opts *opts, const char *name) {
   for (int i = 0; i < opts->count; i++) {
     size_t n = strlen(opts->entries[i].table->prefix);
     if (n && !strncmp(name, opts->entries[i].env, 6 + n + 1))
@@ -308,8 +295,7 @@ static int has_our_prefix(const atoll_opts *opts, const char *name)
   return 0;
 }
 
-static atoll_err take_variable(const atoll_opts *opts, struct opt_pending *pending, const char *variable)
-{
+static atoll_err take_variable(const atoll_opts *opts, struct opt_pending *pending, const char *variable) {
   char name[256], found[128];
   const char *equals = strchr(variable, '=');
   size_t n = equals ? (size_t)(equals - variable) : 0;
@@ -334,8 +320,7 @@ static atoll_err take_variable(const atoll_opts *opts, struct opt_pending *pendi
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-atoll_err atoll_opts_load_env(atoll_opts *opts)
-{
+atoll_err atoll_opts_load_env(atoll_opts *opts) {
   struct opt_pending pending = {0};
   atoll_err err = ATOLL_OK;
   for (char **variable = environ; variable && *variable && err == ATOLL_OK; variable++)
@@ -349,8 +334,7 @@ atoll_err atoll_opts_load_env(atoll_opts *opts)
 /* ---- showing ---- */
 
 /* A value a reader can see the ends of: quoted when empty or when it holds blanks or control bytes. */
-static void shown_value(core_text *t, const char *value)
-{
+static void shown_value(core_text *t, const char *value) {
   int plain = *value != 0;
   for (const char *c = value; *c; c++)
     plain &= (unsigned char)*c > ' ' && *c != 0x7F && *c != '#' && *c != '"';
@@ -358,15 +342,13 @@ static void shown_value(core_text *t, const char *value)
     core_text_puts(t, plain ? value : "?");
 }
 
-static const char *range_and_unit(const atoll_opt_def *def, char *buf, size_t n)
-{
+static const char *range_and_unit(const atoll_opt_def *def, char *buf, size_t n) {
   const char *range = def->range ? def->range : "", *unit = def->unit ? def->unit : "";
   snprintf(buf, n, "%s%s%s", range, *range && *unit ? " " : "", unit);
   return buf;
 }
 
-void atoll_opts_print(const atoll_opts *opts, FILE *f)
-{
+void atoll_opts_print(const atoll_opts *opts, FILE *f) {
   char value[VALUE_TEXT_MAX], limits[512];
   for (int i = 0; i < opts->count; i++) {
     const struct opt_entry *e = &opts->entries[i];
@@ -389,14 +371,12 @@ void atoll_opts_print(const atoll_opts *opts, FILE *f)
   }
 }
 
-static const char *type_name(atoll_opt_type type)
-{
+static const char *type_name(atoll_opt_type type) {
   static const char *const names[] = {"true|false", "integer", "number", "text", "", "bytes", "time", "integers"};
   return names[type];
 }
 
-static void print_wrapped(FILE *f, const char *text, int indent, int width)
-{
+static void print_wrapped(FILE *f, const char *text, int indent, int width) {
   int column = 0;
   while (*text) {
     int n = (int)strcspn(text, " ");
@@ -420,8 +400,7 @@ static void print_wrapped(FILE *f, const char *text, int indent, int width)
     fputc('\n', f);
 }
 
-void atoll_opts_help(const atoll_opts *opts, FILE *f)
-{
+void atoll_opts_help(const atoll_opts *opts, FILE *f) {
   char limits[512];
   const atoll_opt_table *table = NULL;
   for (int i = 0; i < opts->count; i++) {
@@ -449,8 +428,7 @@ void atoll_opts_help(const atoll_opts *opts, FILE *f)
   }
 }
 
-static void put_value(atoll_yaml_out *o, const struct opt_entry *e)
-{
+static void put_value(atoll_yaml_out *o, const struct opt_entry *e) {
   const char *name = e->def->name;
   const void *field = e->params + e->def->offset;
   char word[64];
@@ -478,8 +456,7 @@ static void put_value(atoll_yaml_out *o, const struct opt_entry *e)
   }
 }
 
-atoll_err atoll_opts_yaml(const atoll_opts *opts, char **text)
-{
+atoll_err atoll_opts_yaml(const atoll_opts *opts, char **text) {
   atoll_yaml_out *o = NULL;
   const char *written = NULL;
   ATOLL_TRY(atoll_yaml_out_create(&o));
@@ -510,8 +487,7 @@ atoll_err atoll_opts_yaml(const atoll_opts *opts, char **text)
   return err;
 }
 
-static int is_listed(const char *prefix, const char *const *prefixes)
-{
+static int is_listed(const char *prefix, const char *const *prefixes) {
   if (!prefixes)
     return 1;
   for (; *prefixes; prefixes++)
@@ -520,9 +496,9 @@ static int is_listed(const char *prefix, const char *const *prefixes)
   return 0;
 }
 
-/* Chained in the order of the keys, so that the order of registration does not matter, and without memory, so that it cannot fail. */
-atoll_digest atoll_opts_digest(const atoll_opts *opts, const char *const *prefixes)
-{
+/* Chained in the order of the keys, so that the order of registration does not matter, and without memory, so that it
+ * cannot fail. */
+atoll_digest atoll_opts_digest(const atoll_opts *opts, const char *const *prefixes) {
   struct {
     unsigned char before[16], key[16], value[16];
   } link;

@@ -1,8 +1,8 @@
 /* Options out of YAML files.
  *
- * A file is a tree of sections; `ckpt: {keep: 3}`, `ckpt.keep: 3` and mixtures name the same key. Files it includes are read first,
- * so that it overrides them, and their values rank below those of any file that was named directly. All values of a call are
- * checked before the first is applied. */
+ * A file is a tree of sections; `ckpt: {keep: 3}`, `ckpt.keep: 3` and mixtures name the same key. Files it includes are
+ * read first, so that it overrides them, and their values rank below those of any file that was named directly. All
+ * values of a call are checked before the first is applied. */
 #include "opt_impl.h"
 
 #include <errno.h>
@@ -14,28 +14,26 @@
 #include "yaml_impl.h"
 
 #define INCLUDE_DEPTH_MAX 16
-#define KEY_TEXT_MAX 512
+#define KEY_TEXT_MAX      512
 
 struct file_load {
   atoll_opts *opts;
   struct opt_pending pending;
-  int depth;                             /* 0: the file of the call, above: included ones */
+  int depth;                                   /* 0: the file of the call, above: included ones */
   char real_path[INCLUDE_DEPTH_MAX][PATH_MAX]; /* files being read, against circles; "" for texts from memory */
-  int *seen;                             /* per option: line of its first mention in the file at hand, 0: none */
+  int *seen;                                   /* per option: line of its first mention in the file at hand, 0: none */
 };
 
 static atoll_err read_tree(struct file_load *load, atoll_yaml *root);
 
-static const char *where(const atoll_yaml *node, char *buf, size_t n)
-{
+static const char *where(const atoll_yaml *node, char *buf, size_t n) {
   snprintf(buf, n, "%s:%d", node->document->file, node->line);
   return buf;
 }
 
 /* ---- includes ---- */
 
-static atoll_err enter_file(struct file_load *load, const char *path, const char *from)
-{
+static atoll_err enter_file(struct file_load *load, const char *path, const char *from) {
   atoll_yaml *root = NULL;
   char *real = load->real_path[load->depth];
   /* What cannot be resolved cannot be opened either; atoll_yaml_load() says why. */
@@ -43,7 +41,8 @@ static atoll_err enter_file(struct file_load *load, const char *path, const char
     real[0] = 0;
   for (int i = 0; *real && i < load->depth; i++)
     if (!strcmp(real, load->real_path[i]))
-      return atoll_fail(ATOLL_USAGE, "%s: include of %s, which is being read already: the files include each other", from, path);
+      return atoll_fail(ATOLL_USAGE, "%s: include of %s, which is being read already: the files include each other",
+                        from, path);
   atoll_err err = atoll_yaml_load(path, &root);
   if (err == ATOLL_NOINPUT && from)
     err = atoll_fail(err, "%s: include: %s", from, atoll_err_message());
@@ -53,13 +52,13 @@ static atoll_err enter_file(struct file_load *load, const char *path, const char
   return err;
 }
 
-static atoll_err include_one(struct file_load *load, const atoll_yaml *node)
-{
+static atoll_err include_one(struct file_load *load, const atoll_yaml *node) {
   char from[PATH_MAX + 32], path[PATH_MAX], found[128];
   const char *name = atoll_yaml_text(node), *file = node->document->file, *slash = strrchr(file, '/');
   where(node, from, sizeof from);
   if (!name || !*name)
-    return atoll_fail(ATOLL_USAGE, "%s: include: found %s, expected a path or a list of paths", from, yaml_found(node, found, sizeof found));
+    return atoll_fail(ATOLL_USAGE, "%s: include: found %s, expected a path or a list of paths", from,
+                      yaml_found(node, found, sizeof found));
   if (load->depth + 1 == INCLUDE_DEPTH_MAX)
     return atoll_fail(ATOLL_USAGE, "%s: include: files nested deeper than %d", from, INCLUDE_DEPTH_MAX);
   int n = *name == '/' || !slash ? snprintf(path, sizeof path, "%s", name)
@@ -73,8 +72,7 @@ static atoll_err include_one(struct file_load *load, const atoll_yaml *node)
   return err;
 }
 
-static atoll_err read_includes(struct file_load *load, atoll_yaml *root)
-{
+static atoll_err read_includes(struct file_load *load, atoll_yaml *root) {
   atoll_yaml *include = atoll_yaml_get(root, "include");
   if (!include)
     return ATOLL_OK;
@@ -88,15 +86,15 @@ static atoll_err read_includes(struct file_load *load, atoll_yaml *root)
 /* ---- values ---- */
 
 /* A YAML list as "1,2,4". */
-static atoll_err list_text(const atoll_opts *opts, int index, const atoll_yaml *node, core_text *text)
-{
+static atoll_err list_text(const atoll_opts *opts, int index, const atoll_yaml *node, core_text *text) {
   char from[PATH_MAX + 32], expected[512], found[128];
   core_text_add(text, "", 0);
   for (size_t i = 0; i < node->count; i++) {
     const atoll_yaml *item = node->children[i];
     if (item->kind != YAML_SCALAR || strchr(item->text, ',') || !*item->text)
-      return atoll_fail(ATOLL_USAGE, "%s: %s: found %s in the list, expected %s", where(item, from, sizeof from), opts->keys[index],
-                        yaml_found(item, found, sizeof found), opt_expected(opts->entries[index].def, expected, sizeof expected));
+      return atoll_fail(ATOLL_USAGE, "%s: %s: found %s in the list, expected %s", where(item, from, sizeof from),
+                        opts->keys[index], yaml_found(item, found, sizeof found),
+                        opt_expected(opts->entries[index].def, expected, sizeof expected));
     if (i)
       core_text_puts(text, ",");
     core_text_puts(text, item->text);
@@ -104,16 +102,15 @@ static atoll_err list_text(const atoll_opts *opts, int index, const atoll_yaml *
   return text->failed ? atoll_fail(ATOLL_NOMEM, "%s: out of memory", where(node, from, sizeof from)) : ATOLL_OK;
 }
 
-static atoll_err set_option(struct file_load *load, int index, const atoll_yaml *node)
-{
+static atoll_err set_option(struct file_load *load, int index, const atoll_yaml *node) {
   const atoll_opts *opts = load->opts;
   const atoll_opt_def *def = opts->entries[index].def;
   const atoll_opt_source source = load->depth ? ATOLL_FROM_INCLUDE : ATOLL_FROM_FILE;
   char from[PATH_MAX + 32], expected[512], found[128];
   where(node, from, sizeof from);
   if (load->seen[index])
-    return atoll_fail(ATOLL_USAGE, "%s: %s is given again, first at line %d; expected each key once", from, opts->keys[index],
-                      load->seen[index]);
+    return atoll_fail(ATOLL_USAGE, "%s: %s is given again, first at line %d; expected each key once", from,
+                      opts->keys[index], load->seen[index]);
   load->seen[index] = node->line;
   if (node->kind == YAML_LIST && def->type == ATOLL_OPT_INTS) {
     core_text text = {0};
@@ -124,13 +121,12 @@ static atoll_err set_option(struct file_load *load, int index, const atoll_yaml 
     return err;
   }
   if (node->kind != YAML_SCALAR)
-    return atoll_fail(ATOLL_USAGE, "%s: %s: found %s, expected %s", from, opts->keys[index], yaml_found(node, found, sizeof found),
-                      opt_expected(def, expected, sizeof expected));
+    return atoll_fail(ATOLL_USAGE, "%s: %s: found %s, expected %s", from, opts->keys[index],
+                      yaml_found(node, found, sizeof found), opt_expected(def, expected, sizeof expected));
   return opt_pending_add(opts, &load->pending, index, source, from, node->text);
 }
 
-static atoll_err read_section(struct file_load *load, const atoll_yaml *map, const char *section)
-{
+static atoll_err read_section(struct file_load *load, const atoll_yaml *map, const char *section) {
   char key[KEY_TEXT_MAX], from[PATH_MAX + 32], found[128];
   for (size_t i = 0; i < map->count; i++) {
     const atoll_yaml *node = map->children[i];
@@ -157,8 +153,7 @@ static atoll_err read_section(struct file_load *load, const atoll_yaml *map, con
   return ATOLL_OK;
 }
 
-static atoll_err read_tree(struct file_load *load, atoll_yaml *root)
-{
+static atoll_err read_tree(struct file_load *load, atoll_yaml *root) {
   char from[PATH_MAX + 32], found[128];
   if (root->kind != YAML_MAP)
     return atoll_fail(ATOLL_USAGE, "%s: found %s, expected a mapping of options", where(root, from, sizeof from),
@@ -166,15 +161,15 @@ static atoll_err read_tree(struct file_load *load, atoll_yaml *root)
   ATOLL_TRY(read_includes(load, root));
   int *outer = load->seen;
   load->seen = calloc((size_t)load->opts->count + 1, sizeof *load->seen);
-  atoll_err err = load->seen ? read_section(load, root, "") : atoll_fail(ATOLL_NOMEM, "%s: out of memory", root->document->file);
+  atoll_err err =
+      load->seen ? read_section(load, root, "") : atoll_fail(ATOLL_NOMEM, "%s: out of memory", root->document->file);
   free(load->seen);
   load->seen = outer;
   return err;
 }
 
 /* `text` NULL: read the file called `name`. */
-static atoll_err load_from(atoll_opts *opts, const char *name, const char *text, size_t bytes)
-{
+static atoll_err load_from(atoll_opts *opts, const char *name, const char *text, size_t bytes) {
   struct file_load *load = calloc(1, sizeof *load);
   atoll_yaml *root = NULL;
   if (!load)
@@ -198,7 +193,6 @@ static atoll_err load_from(atoll_opts *opts, const char *name, const char *text,
 
 atoll_err atoll_opts_load_file(atoll_opts *opts, const char *path) { return load_from(opts, path, NULL, 0); }
 
-atoll_err atoll_opts_load_text(atoll_opts *opts, const char *name, const char *text, size_t bytes)
-{
+atoll_err atoll_opts_load_text(atoll_opts *opts, const char *name, const char *text, size_t bytes) {
   return load_from(opts, name, text ? text : "", bytes);
 }

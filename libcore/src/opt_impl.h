@@ -35,7 +35,7 @@ struct opt_entry {
 struct atoll_opts {
   struct opt_entry *entries;
   int count, capacity;
-  const char **keys; /* keys[i] = entries[i].key, for suggestions */
+  const char **keys;         /* keys[i] = entries[i].key, for suggestions */
   unsigned char *on_command; /* set by a command line word already */
 };
 
@@ -46,7 +46,7 @@ struct opt_pending {
     atoll_opt_source source;
     char *origin;
     opt_value *value;
-  } *items;
+  } * items;
   size_t count, capacity;
 };
 

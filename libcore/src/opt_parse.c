@@ -9,8 +9,7 @@
 
 static int is_digit(char c) { return c >= '0' && c <= '9'; }
 
-int atoll_parse_int(const char *s, int64_t *out)
-{
+int atoll_parse_int(const char *s, int64_t *out) {
   int negative = *s == '-';
   s += *s == '-' || *s == '+';
   if (!is_digit(*s))
@@ -26,8 +25,7 @@ int atoll_parse_int(const char *s, int64_t *out)
   return 0;
 }
 
-int atoll_parse_real(const char *s, double *out)
-{
+int atoll_parse_real(const char *s, double *out) {
   double v;
   if (core_parse_real_any(s, &v) || !isfinite(v))
     return -1;
@@ -55,9 +53,9 @@ static const struct {
 };
 #define BYTE_UNITS ((int)(sizeof byte_units / sizeof *byte_units))
 
-/* Decimal fractions are taken in integers, so that 1.5GiB is the same number of bytes on every machine; the nearest byte. */
-int atoll_parse_bytes(const char *s, int64_t *out)
-{
+/* Decimal fractions are taken in integers, so that 1.5GiB is the same number of bytes on every machine; the nearest
+ * byte. */
+int atoll_parse_bytes(const char *s, int64_t *out) {
   enum { FRACTION_DIGITS = 9 };
   int64_t whole = 0, fraction = 0, scale = 1, unit = 1;
   if (!is_digit(*s))
@@ -103,8 +101,7 @@ static const struct {
 #define SECOND_UNITS ((int)(sizeof second_units / sizeof *second_units))
 
 /* [D-]HH:MM:SS, as Slurm writes limits. */
-static int parse_clock_time(const char *s, double *out)
-{
+static int parse_clock_time(const char *s, double *out) {
   const char *dash = strchr(s, '-');
   int64_t part[4] = {0, 0, 0, 0}; /* days, hours, minutes, seconds */
   int first = dash ? 0 : 1;
@@ -122,8 +119,7 @@ static int parse_clock_time(const char *s, double *out)
   return 0;
 }
 
-int atoll_parse_seconds(const char *s, double *out)
-{
+int atoll_parse_seconds(const char *s, double *out) {
   char number[64];
   double v;
   if (strchr(s, ':'))
@@ -159,8 +155,7 @@ int atoll_parse_seconds(const char *s, double *out)
 static char folded(char c) { return c == '-' ? '_' : (char)tolower((unsigned char)c); }
 
 /* Edits (insert, delete, replace, swap of neighbours) from a to b, at most limit + 1. */
-static int edit_distance(const char *a, int na, const char *b, int nb, int limit)
-{
+static int edit_distance(const char *a, int na, const char *b, int nb, int limit) {
   int row[3][WORD_MAX + 1], *before = row[0], *last = row[1], *now = row[2];
   if (abs(na - nb) > limit)
     return limit + 1;
@@ -192,8 +187,7 @@ static int edit_distance(const char *a, int na, const char *b, int nb, int limit
   return last[nb] > limit ? limit + 1 : last[nb];
 }
 
-const char *atoll_nearest(const char *word, const char *const *candidates, size_t n)
-{
+const char *atoll_nearest(const char *word, const char *const *candidates, size_t n) {
   size_t length = strlen(word);
   const char *best = NULL;
   if (!length || length > WORD_MAX)
@@ -226,8 +220,7 @@ const char *atoll_nearest(const char *word, const char *const *candidates, size_
 
 /* ---- values of an option ---- */
 
-const char *opt_alternative(const char *range, int i, char *buf, size_t n)
-{
+const char *opt_alternative(const char *range, int i, char *buf, size_t n) {
   const char *s = range ? range : "";
   for (; i > 0; i--) {
     s = strchr(s, '|');
@@ -243,8 +236,7 @@ const char *opt_alternative(const char *range, int i, char *buf, size_t n)
   return buf;
 }
 
-static int read_number(const atoll_opt_def *def, const char *text, int64_t *whole, double *real)
-{
+static int read_number(const atoll_opt_def *def, const char *text, int64_t *whole, double *real) {
   switch (def->type) {
   case ATOLL_OPT_INT:
   case ATOLL_OPT_INTS:
@@ -259,8 +251,7 @@ static int read_number(const atoll_opt_def *def, const char *text, int64_t *whol
 }
 
 /* 1 inside, 0 outside, -1 when the range itself is ill-formed. */
-static int in_range(const atoll_opt_def *def, int64_t whole, double real)
-{
+static int in_range(const atoll_opt_def *def, int64_t whole, double real) {
   const int is_real = def->type == ATOLL_OPT_REAL || def->type == ATOLL_OPT_SECONDS;
   if (is_real && isnan(real))
     return 0;
@@ -293,8 +284,7 @@ static int in_range(const atoll_opt_def *def, int64_t whole, double real)
   return 1;
 }
 
-const char *opt_expected(const atoll_opt_def *def, char *buf, size_t n)
-{
+const char *opt_expected(const atoll_opt_def *def, char *buf, size_t n) {
   const char *range = def->range ? def->range : "", *unit = def->unit ? def->unit : "";
   const char *what = "";
   switch (def->type) {
@@ -325,14 +315,13 @@ const char *opt_expected(const atoll_opt_def *def, char *buf, size_t n)
   }
   if (def->type == ATOLL_OPT_BYTES || def->type == ATOLL_OPT_SECONDS)
     unit = "";
-  snprintf(buf, n, "%s%s%s%s%s", what, *range ? (def->type == ATOLL_OPT_INTS ? ", each in " : " in ") : "", range, *unit ? " " : "",
-           unit);
+  snprintf(buf, n, "%s%s%s%s%s", what, *range ? (def->type == ATOLL_OPT_INTS ? ", each in " : " in ") : "", range,
+           *unit ? " " : "", unit);
   return buf;
 }
 
 /* "12steps", "8 gib": a number followed by letters. Returns the letters, or NULL. */
-static const char *trailing_word(const char *text)
-{
+static const char *trailing_word(const char *text) {
   const char *s = text + (*text == '-' || *text == '+');
   if (!is_digit(*s))
     return NULL;
@@ -348,9 +337,8 @@ static const char *trailing_word(const char *text)
 }
 
 /* Other programs' spellings of our units; by edits alone, 5m would be taken for 5ms. */
-static const char *usual_time_unit(const char *word)
-{
-  static const char *const spellings[][2] = {{"milli", "ms"}, {"msec", "ms"}, {"m", "min"}, {"M", "min"},
+static const char *usual_time_unit(const char *word) {
+  static const char *const spellings[][2] = {{"milli", "ms"}, {"msec", "ms"},    {"m", "min"}, {"M", "min"},
                                              {"mins", "min"}, {"minute", "min"}, {"sec", "s"}, {"hour", "h"},
                                              {"hr", "h"},     {"H", "h"},        {"day", "d"}, {"D", "d"}};
   for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
@@ -361,8 +349,7 @@ static const char *usual_time_unit(const char *word)
   return NULL;
 }
 
-static void explain(const atoll_opt_def *def, const char *text, char *why, size_t n)
-{
+static void explain(const atoll_opt_def *def, const char *text, char *why, size_t n) {
   const char *near = NULL, *word = trailing_word(text), *names[16];
   size_t count = 0;
   if (def->type == ATOLL_OPT_ENUM) {
@@ -398,8 +385,7 @@ static void explain(const atoll_opt_def *def, const char *text, char *why, size_
   snprintf(why, n, near ? "; unknown unit '%s', did you mean '%s'?" : "; unknown unit '%s'", word, near);
 }
 
-static int parse_ints(const atoll_opt_def *def, const char *text, atoll_opt_ints *list, char *why, size_t n)
-{
+static int parse_ints(const atoll_opt_def *def, const char *text, atoll_opt_ints *list, char *why, size_t n) {
   size_t length = strlen(text);
   list->n = 0;
   if (length >= 2 && text[0] == '[' && text[length - 1] == ']') {
@@ -432,8 +418,7 @@ static int parse_ints(const atoll_opt_def *def, const char *text, atoll_opt_ints
   return 0;
 }
 
-int opt_value_parse(const atoll_opt_def *def, const char *text, opt_value *value, char *why, size_t n)
-{
+int opt_value_parse(const atoll_opt_def *def, const char *text, opt_value *value, char *why, size_t n) {
   int64_t whole = 0;
   double real = 0;
   why[0] = 0;
@@ -480,8 +465,7 @@ int opt_value_parse(const atoll_opt_def *def, const char *text, opt_value *value
   }
 }
 
-size_t opt_value_bytes(atoll_opt_type type)
-{
+size_t opt_value_bytes(atoll_opt_type type) {
   switch (type) {
   case ATOLL_OPT_BOOL:
   case ATOLL_OPT_ENUM:
@@ -500,8 +484,7 @@ size_t opt_value_bytes(atoll_opt_type type)
   return 0;
 }
 
-const char *opt_value_text(const atoll_opt_def *def, const void *field, char *buf, size_t n)
-{
+const char *opt_value_text(const atoll_opt_def *def, const void *field, char *buf, size_t n) {
   if (!n)
     return buf;
   buf[0] = 0;

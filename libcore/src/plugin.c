@@ -22,8 +22,7 @@ static struct loaded plugins[PLUGINS_MAX];
 static int plugin_count, loaded_once;
 
 /* Objects stay loaded for ever: their tables are borrowed for ever. */
-static void load(const char *path)
-{
+static void load(const char *path) {
   if (plugin_count == PLUGINS_MAX)
     return;
   struct loaded *l = &plugins[plugin_count];
@@ -64,20 +63,17 @@ static void load(const char *path)
     snprintf(l->why_not, sizeof l->why_not, "%s", why ? why : "its probe gave no reason");
 }
 
-static int filter_any(const struct dirent *d)
-{
+static int filter_any(const struct dirent *d) {
   size_t n = strlen(d->d_name);
   return n > 3 && !strcmp(d->d_name + n - 3, ".so");
 }
 
 /* In the library folder the suite's own libraries lie beside the plug-ins. */
-static int filter_own(const struct dirent *d)
-{
+static int filter_own(const struct dirent *d) {
   return !strcmp(d->d_name, "libatoll_cuda.so") || (!strncmp(d->d_name, "libatoll_plugin_", 16) && filter_any(d));
 }
 
-static atoll_err load_folder(const char *folder, int (*filter)(const struct dirent *))
-{
+static atoll_err load_folder(const char *folder, int (*filter)(const struct dirent *)) {
   struct dirent **found = NULL;
   int n = scandir(folder, &found, filter, alphasort);
   if (n < 0)
@@ -92,8 +88,7 @@ static atoll_err load_folder(const char *folder, int (*filter)(const struct dire
   return ATOLL_OK;
 }
 
-static atoll_err load_from_env(const char *list)
-{
+static atoll_err load_from_env(const char *list) {
   char *copy = strdup(list), *rest = NULL;
   if (!copy)
     return atoll_fail(ATOLL_NOMEM, "ATOLL_PLUGIN_PATH");
@@ -111,8 +106,7 @@ static atoll_err load_from_env(const char *list)
   return err;
 }
 
-atoll_err atoll_plugins_load(void)
-{
+atoll_err atoll_plugins_load(void) {
   atoll_err err = ATOLL_OK;
   pthread_mutex_lock(&lock);
   if (!loaded_once) {
@@ -135,8 +129,7 @@ atoll_err atoll_plugins_load(void)
   return err;
 }
 
-int atoll_plugin_entry(int i, const atoll_plugin **plugin, const char **path, const char **why_not)
-{
+int atoll_plugin_entry(int i, const atoll_plugin **plugin, const char **path, const char **why_not) {
   pthread_mutex_lock(&lock);
   int have = i >= 0 && i < plugin_count;
   if (have) {

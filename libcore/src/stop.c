@@ -1,10 +1,10 @@
 /* Stopping early, together.
  *
- *  A handler may only set flags: what it may call is little, and MPI is not among it. The first signal is remembered and
- *  agreed on at the next poll. Launchers deliver the same signal twice (to the step and by forwarding), so a second one
- *  counts only when more than a second has passed; then the watch, or the next poll, ends the job by MPI_Abort. Should
- *  neither run, an alarm set by the handler ends this process with the same status five seconds later, and the launcher
- *  ends the others. */
+ *  A handler may only set flags: what it may call is little, and MPI is not among it. The first signal is remembered
+ * and agreed on at the next poll. Launchers deliver the same signal twice (to the step and by forwarding), so a second
+ * one counts only when more than a second has passed; then the watch, or the next poll, ends the job by MPI_Abort.
+ * Should neither run, an alarm set by the handler ends this process with the same status five seconds later, and the
+ * launcher ends the others. */
 #include "atoll/stop.h"
 
 #include <errno.h>
@@ -39,16 +39,14 @@ static char why[WHY_MAX]; /* written once, before `requested` is 2 */
 
 int stop_abort_signal(void) { return atomic_load(&abort_signal); }
 
-const char *stop_signal_name(int signal)
-{
+const char *stop_signal_name(int signal) {
   for (int i = 0; i < SIGNALS; i++)
     if (signals[i] == signal)
       return signal_names[i];
   return "?";
 }
 
-static void on_alarm(int signal)
-{
+static void on_alarm(int signal) {
   static const char text[] = "ABORTED: a second signal; the job did not end by MPI_Abort in time\n";
   (void)signal;
   ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
@@ -56,8 +54,7 @@ static void on_alarm(int signal)
   _exit(ATOLL_ABORTED);
 }
 
-static void on_signal(int signal)
-{
+static void on_signal(int signal) {
   int saved = errno;
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -77,8 +74,7 @@ static void on_signal(int signal)
 
 void atoll_stop_params_init(atoll_stop_params *p) { *p = (atoll_stop_params){.margin = 30}; }
 
-atoll_err atoll_stop_init(const atoll_stop_params *params)
-{
+atoll_err atoll_stop_init(const atoll_stop_params *params) {
   if (installed)
     return atoll_fail(ATOLL_USAGE, "atoll_stop_init was called before");
   if (!(params->time_limit >= 0) || !(params->margin >= 0))
@@ -121,8 +117,7 @@ atoll_err atoll_stop_init(const atoll_stop_params *params)
   return ATOLL_OK;
 }
 
-void atoll_stop_finish(void)
-{
+void atoll_stop_finish(void) {
   if (!installed)
     return;
   for (int i = 0; i < SIGNALS; i++)
@@ -130,14 +125,12 @@ void atoll_stop_finish(void)
   installed = 0;
 }
 
-void atoll_stop_set_margin(double seconds)
-{
+void atoll_stop_set_margin(double seconds) {
   if (seconds >= 0)
     atomic_store(&margin, seconds);
 }
 
-void atoll_stop_request(const char *reason)
-{
+void atoll_stop_request(const char *reason) {
   int none = 0;
   if (!atomic_compare_exchange_strong(&requested, &none, 1))
     return;
@@ -145,15 +138,13 @@ void atoll_stop_request(const char *reason)
   atomic_store(&requested, 2);
 }
 
-static int deadline_reached(void)
-{
+static int deadline_reached(void) {
   double m = atomic_load(&margin);
   return (end_now > 0 && atoll_clock_now() >= end_now - m) || (end_wall > 0 && atoll_clock_wall() >= end_wall - m);
 }
 
 /* The reasons known without looking at the file system. */
-static atoll_stop_reason own_reason(void)
-{
+static atoll_stop_reason own_reason(void) {
   if (atomic_load(&asked_signal))
     return ATOLL_STOP_SIGNAL;
   if (deadline_reached())
@@ -165,8 +156,7 @@ static atoll_stop_reason own_reason(void)
 
 int atoll_stop_pending(void) { return own_reason() != ATOLL_STOP_NONE; }
 
-atoll_err atoll_stop_poll(MPI_Comm comm, atoll_stop_reason *reason, char *text, size_t n)
-{
+atoll_err atoll_stop_poll(MPI_Comm comm, atoll_stop_reason *reason, char *text, size_t n) {
   int rank;
   ATOLL_TRY(mpi_check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank"));
   int again = atomic_load(&abort_signal);

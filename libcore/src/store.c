@@ -5,7 +5,8 @@
  * its exit handler crashes, so the handler is not installed. Its global state has no lock in most builds, so all calls
  * share one. Damaged metadata can crash or hang the library where it has no checksum, so every file is written in the
  * 1.10 format, small data is kept inside checked structures, and what is still open is checked here (store_check.c)
- * before the library sees it. A killed writer leaves a mark that refuses readers; such a file is read into memory and the mark cleared there, never on disk. */
+ * before the library sees it. A killed writer leaves a mark that refuses readers; such a file is read into memory and
+ * the mark cleared there, never on disk. */
 #include "atoll/store.h"
 #include "store_impl.h"
 
@@ -182,7 +183,8 @@ static void unique_name(char *buf, size_t n, const char *path) {
   snprintf(buf, n, "%s (image %lu of process %ld)", path, ++serial, (long)getpid());
 }
 
-/* Lend the caller's bytes to the core driver instead of copying them twice. The file is read only, so nothing writes there. */
+/* Lend the caller's bytes to the core driver instead of copying them twice. The file is read only, so nothing writes
+ * there. */
 static void *lend_malloc(size_t size, H5FD_file_image_op_t op, void *udata) {
   (void)op;
   const atoll_store *s = udata;
@@ -211,8 +213,8 @@ static hid_t open_memory(atoll_store *s, const char *name) {
   char unique[4200];
   unique_name(unique, sizeof unique, name);
   hid_t fapl = access_list(-1);
-  H5FD_file_image_callbacks_t lend = {lend_malloc,     lend_memcpy,     lend_realloc, lend_free,
-                                      lend_udata_copy, lend_udata_free, s};
+  H5FD_file_image_callbacks_t lend = {
+      lend_malloc, lend_memcpy, lend_realloc, lend_free, lend_udata_copy, lend_udata_free, s};
   hid_t file = -1;
   if (fapl >= 0 && H5Pset_fapl_core(fapl, CORE_STEP, 0) >= 0 && H5Pset_file_image_callbacks(fapl, &lend) >= 0 &&
       H5Pset_file_image(fapl, (void *)(uintptr_t)s->bytes, s->byte_count) >= 0)
@@ -300,8 +302,8 @@ static atoll_err open_read(atoll_store *s) {
     return ATOLL_OK;
   }
   store_reason(other, sizeof other, &system_error);
-  return atoll_fail(system_error ? ATOLL_IO : ATOLL_CORRUPT, "%s: open: %s; as the file of a killed writer: %s", s->path,
-                    reason, other);
+  return atoll_fail(system_error ? ATOLL_IO : ATOLL_CORRUPT, "%s: open: %s; as the file of a killed writer: %s",
+                    s->path, reason, other);
 }
 
 static atoll_err create_image(atoll_store *s) {
@@ -439,7 +441,8 @@ atoll_err atoll_store_close(atoll_store **store) {
 
 static uint32_t rotate(uint32_t x, int k) { return (x << k) | (x >> (32 - k)); }
 
-/* Bob Jenkins' lookup3 (hashlittle, public domain, seed 0) over a length that is not a multiple of 12: HDF5's checksum of metadata. */
+/* Bob Jenkins' lookup3 (hashlittle, public domain, seed 0) over a length that is not a multiple of 12: HDF5's checksum
+ * of metadata. */
 static uint32_t metadata_checksum(const unsigned char *p, size_t n) {
   uint32_t a = 0xdeadbeef + (uint32_t)n, b = a, c = a, w[3];
   for (;; p += 12, n -= 12) {
@@ -597,8 +600,7 @@ atoll_err atoll_store_visit(atoll_store *s, const char *group, atoll_store_visit
   atoll_err err = store_check_path(s, group);
   if (err == ATOLL_OK && !store_exists(s, group))
     err = atoll_fail(ATOLL_NOINPUT, "%s: no group %s", s->path, group);
-  if (err == ATOLL_OK &&
-      H5Ovisit_by_name(s->file, group, H5_INDEX_NAME, H5_ITER_INC, collect, &c, H5P_DEFAULT) < 0)
+  if (err == ATOLL_OK && H5Ovisit_by_name(s->file, group, H5_INDEX_NAME, H5_ITER_INC, collect, &c, H5P_DEFAULT) < 0)
     err = c.nomem ? atoll_fail(ATOLL_NOMEM, "%s: no memory for the list of %s", s->path, group)
                   : store_error(s, "list", group);
   err = store_done(s, err, 0);

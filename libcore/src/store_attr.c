@@ -115,10 +115,9 @@ atoll_err atoll_store_axes(atoll_store *s, const char *path, const char *const *
   store_lock();
   hid_t object;
   hsize_t count = n;
-  atoll_err err = n >= 1 && n <= ATOLL_NDIM_MAX
-                      ? open_to_change(s, path, "DIMENSION_LABELS", &object)
-                      : atoll_fail(ATOLL_USAGE, "%s: %zu axis names for %s, expected 1 to %d", s->path, n, path,
-                                   ATOLL_NDIM_MAX);
+  atoll_err err = n >= 1 && n <= ATOLL_NDIM_MAX ? open_to_change(s, path, "DIMENSION_LABELS", &object)
+                                                : atoll_fail(ATOLL_USAGE, "%s: %zu axis names for %s, expected 1 to %d",
+                                                             s->path, n, path, ATOLL_NDIM_MAX);
   if (err == ATOLL_OK) {
     hid_t type = store_text_type(0), space = H5Screate_simple(1, &count, NULL);
     err = type < 0 || space < 0 ? store_error(s, "write attribute of", path)
@@ -182,7 +181,9 @@ static atoll_err get_number(atoll_store *s, const char *path, const char *name, 
   atoll_err err = ATOLL_OK;
   if (class != H5T_INTEGER && !(real_ok && class == H5T_FLOAT))
     err = atoll_fail(ATOLL_CORRUPT, "%s: attribute %s of %s is %s, expected %s", s->path, name, path,
-                     class == H5T_STRING ? "text" : class == H5T_FLOAT ? "a real number" : "of another type",
+                     class == H5T_STRING  ? "text"
+                     : class == H5T_FLOAT ? "a real number"
+                                          : "of another type",
                      real_ok ? "a number" : "an integer");
   else if (H5Aread(o.attr, type, value) < 0)
     err = store_error(s, "read attribute of", path);
@@ -267,8 +268,7 @@ int atoll_store_has(atoll_store *s, const char *path) {
 
 int atoll_store_has_attr(atoll_store *s, const char *path, const char *name) {
   store_lock();
-  int have = path && path[0] == '/' && store_exists(s, path) &&
-             H5Aexists_by_name(s->file, path, name, H5P_DEFAULT) > 0;
+  int have = path && path[0] == '/' && store_exists(s, path) && H5Aexists_by_name(s->file, path, name, H5P_DEFAULT) > 0;
   H5Eclear2(H5E_DEFAULT);
   store_unlock();
   return have;

@@ -3,9 +3,9 @@
  * The metadata of the 1.10 format carries checksums, except for the global heap, where text attributes and the maps of
  * virtual datasets live. There one flipped bit in a length makes the library loop for ever (1.10.8). Two defences:
  *
- * The seal. An image ends with 24 bytes: the digest of all bytes before it, low half first, and "AtollSum". HDF5 ignores
- * what follows the end it knows and cuts it off when another program changes the file, so a seal never outlives the
- * content it was made for. A seal that does not fit is CORRUPT.
+ * The seal. An image ends with 24 bytes: the digest of all bytes before it, low half first, and "AtollSum". HDF5
+ * ignores what follows the end it knows and cuts it off when another program changes the file, so a seal never outlives
+ * the content it was made for. A seal that does not fit is CORRUPT.
  *
  * The heaps. A file without a seal (followed, foreign, or cut) is searched for collections of the global heap, and the
  * objects of each must fill it exactly. */
@@ -39,8 +39,8 @@ static void make_seal(const void *image, size_t n, unsigned char seal[STORE_SEAL
 
 void store_seal(void *image, size_t n) { make_seal(image, n, (unsigned char *)image + n); }
 
-/* A collection: "GCOL", version 1, 3 zeros, its bytes; then objects: index (2), references (2), 4 zeros, length (8), content
- * padded to 8. Index 0 is the free space, counts its own head, and comes last. */
+/* A collection: "GCOL", version 1, 3 zeros, its bytes; then objects: index (2), references (2), 4 zeros, length (8),
+ * content padded to 8. Index 0 is the free space, counts its own head, and comes last. */
 static int heap_is_sound(const unsigned char *p, size_t n) {
   enum { HEAD = 16, OBJECT = 16, LEAST = 4096 };
   uint64_t size = n >= HEAD ? get64(p + 8) : 0;

@@ -108,7 +108,8 @@ hid_t store_dcpl(void) {
   return dcpl;
 }
 
-/* Groups on the way are made by hand: those HDF5 makes itself carry the time, and equal content should give equal bytes. */
+/* Groups on the way are made by hand: those HDF5 makes itself carry the time, and equal content should give equal
+ * bytes. */
 static atoll_err make_groups(atoll_store *s, const char *path) {
   char *copy = strdup(path);
   if (!copy)
@@ -197,7 +198,8 @@ atoll_err atoll_store_write(atoll_store *s, const char *path, atoll_dtype t, int
 }
 
 /* n texts of one fixed width; n < 0: one scalar. */
-static atoll_err write_strings(atoll_store *s, const char *path, const char *const *texts, int64_t n, const char *long_name) {
+static atoll_err write_strings(atoll_store *s, const char *path, const char *const *texts, int64_t n,
+                               const char *long_name) {
   size_t width = 1, count = n < 0 ? 1 : (size_t)n;
   for (size_t i = 0; i < count; i++) {
     if (!texts[i])
@@ -500,7 +502,8 @@ void store_series_close(atoll_store *s) {
   s->series_count = 0;
 }
 
-static atoll_err make_series(atoll_store *s, const char *path, atoll_dtype t, const char *units, const char *long_name) {
+static atoll_err make_series(atoll_store *s, const char *path, atoll_dtype t, const char *units,
+                             const char *long_name) {
   struct store_series *have = path ? series_find(s, path) : NULL;
   if (have)
     return have->type == t ? ATOLL_OK
@@ -542,7 +545,8 @@ static atoll_err make_series(atoll_store *s, const char *path, atoll_dtype t, co
   return ATOLL_OK;
 }
 
-atoll_err atoll_store_series(atoll_store *s, const char *path, atoll_dtype t, const char *units, const char *long_name) {
+atoll_err atoll_store_series(atoll_store *s, const char *path, atoll_dtype t, const char *units,
+                             const char *long_name) {
   store_lock();
   return store_done(s, make_series(s, path, t, units, long_name), 1);
 }
@@ -561,8 +565,7 @@ static atoll_err series_get(atoll_store *s, const char *path, struct store_serie
 static atoll_err series_write(atoll_store *s, struct store_series *series, hsize_t from, hsize_t n, const void *data) {
   atoll_err err = ATOLL_OK;
   hid_t type = store_type(series->type), space = H5Dget_space(series->dataset), memory = H5Screate_simple(1, &n, NULL);
-  if (type < 0 || space < 0 || memory < 0 ||
-      H5Sselect_hyperslab(space, H5S_SELECT_SET, &from, NULL, &n, NULL) < 0 ||
+  if (type < 0 || space < 0 || memory < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, &from, NULL, &n, NULL) < 0 ||
       H5Dwrite(series->dataset, type, memory, space, H5P_DEFAULT, data) < 0)
     err = store_error(s, "write", series->path);
   if (type >= 0)
@@ -624,7 +627,8 @@ static atoll_err check_piece(const atoll_store *s, const char *path, int ndim, c
   return ATOLL_OK;
 }
 
-static atoll_err add_piece(atoll_store *s, const char *path, int ndim, hid_t space, hid_t dcpl, const atoll_store_piece *p) {
+static atoll_err add_piece(atoll_store *s, const char *path, int ndim, hid_t space, hid_t dcpl,
+                           const atoll_store_piece *p) {
   hsize_t start[ATOLL_NDIM_MAX], count[ATOLL_NDIM_MAX];
   for (int i = 0; i < ndim; i++) {
     start[i] = (hsize_t)p->start[i];

@@ -7,14 +7,15 @@
 #include "atoll/store.h"
 
 /* Data up to this many bytes lives in the object header, which carries a checksum. */
-#define STORE_COMPACT_MAX 8192
+#define STORE_COMPACT_MAX      8192
 #define STORE_TEXT_COMPACT_MAX 32768
-/* Data of an image up to this many bytes is one checked chunk; larger data is contiguous and covered by the caller's digest. */
+/* Data of an image up to this many bytes is one checked chunk; larger data is contiguous and covered by the caller's
+ * digest. */
 #define STORE_CHECKED_MAX (1 << 20)
 /* Larger files are not read whole before they are opened; those of a checkpoint have their digest in COMMIT. */
-#define STORE_CHECK_MAX (INT64_C(16) << 20)
+#define STORE_CHECK_MAX  (INT64_C(16) << 20)
 #define STORE_SEAL_BYTES 24
-#define STORE_TEXT_MAX ((size_t)1 << 30)
+#define STORE_TEXT_MAX   ((size_t)1 << 30)
 /* Elements in one chunk of a series. */
 #define STORE_SERIES_CHUNK 512
 
@@ -43,7 +44,8 @@ void store_unlock(void);
 
 /* The innermost message of HDF5's error stack, and whether it comes from a system call. buf is returned. */
 const char *store_reason(char *buf, size_t n, int *system_error);
-/* atoll_fail with path, what, object and the innermost reason: IO for writers and refused system calls, else CORRUPT. */
+/* atoll_fail with path, what, object and the innermost reason: IO for writers and refused system calls, else CORRUPT.
+ */
 atoll_err store_error(const atoll_store *s, const char *what, const char *object);
 /* Unlocks; remembers the first failed change, so that close reports it; gives err back. */
 atoll_err store_done(atoll_store *s, atoll_err err, int change);

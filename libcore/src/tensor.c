@@ -18,8 +18,7 @@ size_t atoll_dtype_bytes(atoll_dtype t) { return dtype_valid(t) ? dtypes[t].byte
 
 const char *atoll_dtype_name(atoll_dtype t) { return dtype_valid(t) ? dtypes[t].name : "unknown"; }
 
-int atoll_dtype_parse(const char *name, atoll_dtype *t)
-{
+int atoll_dtype_parse(const char *name, atoll_dtype *t) {
   for (int i = 0; name && i < ATOLL_DTYPES; i++)
     if (!strcmp(dtypes[i].name, name)) {
       *t = (atoll_dtype)i;
@@ -28,9 +27,9 @@ int atoll_dtype_parse(const char *name, atoll_dtype *t)
   return -1;
 }
 
-/* Product of the extents; -1 when one is negative or the product passes `limit`. A zero extent gives 0, whatever the others. */
-static int64_t product(int ndim, const int64_t *extent, int64_t limit)
-{
+/* Product of the extents; -1 when one is negative or the product passes `limit`. A zero extent gives 0, whatever the
+ * others. */
+static int64_t product(int ndim, const int64_t *extent, int64_t limit) {
   int64_t n = 1, zero = 0;
   for (int i = 0; i < ndim; i++) {
     if (extent[i] < 0)
@@ -47,14 +46,14 @@ static int64_t product(int ndim, const int64_t *extent, int64_t limit)
 }
 
 atoll_err atoll_tensor_init(atoll_tensor *t, const char *name, atoll_dtype dtype, int ndim, const int64_t *shape,
-                            void *data)
-{
+                            void *data) {
   atoll_tensor made = {.dtype = dtype, .ndim = ndim, .data = data};
   if (!name || !*name)
     return atoll_fail(ATOLL_USAGE, "a tensor needs a name");
   size_t length = strlen(name);
   if (length >= sizeof made.name)
-    return atoll_fail(ATOLL_USAGE, "tensor name of %zu bytes, at most %zu: %.40s...", length, sizeof made.name - 1, name);
+    return atoll_fail(ATOLL_USAGE, "tensor name of %zu bytes, at most %zu: %.40s...", length, sizeof made.name - 1,
+                      name);
   if (!dtype_valid(dtype))
     return atoll_fail(ATOLL_USAGE, "tensor %s: unknown element type %d", name, (int)dtype);
   if (ndim < 0 || ndim > ATOLL_NDIM_MAX)
@@ -74,13 +73,11 @@ atoll_err atoll_tensor_init(atoll_tensor *t, const char *name, atoll_dtype dtype
 int64_t atoll_tensor_local_count(const atoll_tensor *t) { return product(t->ndim, t->local, INT64_MAX); }
 int64_t atoll_tensor_global_count(const atoll_tensor *t) { return product(t->ndim, t->global, INT64_MAX); }
 
-int64_t atoll_tensor_local_bytes(const atoll_tensor *t)
-{
+int64_t atoll_tensor_local_bytes(const atoll_tensor *t) {
   return atoll_tensor_local_count(t) * (int64_t)atoll_dtype_bytes(t->dtype);
 }
 
-atoll_err atoll_tensor_check(const atoll_tensor *t)
-{
+atoll_err atoll_tensor_check(const atoll_tensor *t) {
   if (t->ndim < 0 || t->ndim > ATOLL_NDIM_MAX || !dtype_valid(t->dtype))
     return atoll_fail(ATOLL_USAGE, "tensor %s: %d dimensions of type %d", t->name, t->ndim, (int)t->dtype);
   for (int i = 0; i < t->ndim; i++)

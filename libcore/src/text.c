@@ -8,13 +8,13 @@
 #include <string.h>
 #include <strings.h>
 
-/* A program linked with a GUI or a plotting library may have called setlocale(); numbers in our files keep their point. */
+/* A program linked with a GUI or a plotting library may have called setlocale(); numbers in our files keep their point.
+ */
 static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
 static void make_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
-const char *core_real_text(double v, char buf[CORE_REAL_TEXT_MAX])
-{
+const char *core_real_text(double v, char buf[CORE_REAL_TEXT_MAX]) {
   if (isnan(v))
     return memcpy(buf, "nan", 4);
   if (isinf(v)) {
@@ -33,15 +33,13 @@ const char *core_real_text(double v, char buf[CORE_REAL_TEXT_MAX])
   return buf;
 }
 
-static const char *skip_digits(const char *s)
-{
+static const char *skip_digits(const char *s) {
   while (*s >= '0' && *s <= '9')
     s++;
   return s;
 }
 
-int core_parse_real_any(const char *s, double *out)
-{
+int core_parse_real_any(const char *s, double *out) {
   const char *body = s + (*s == '+' || *s == '-');
   const char *word = body + (*body == '.');
   if (!strcasecmp(word, "nan") || !strcasecmp(word, "inf")) {
@@ -75,8 +73,7 @@ int core_parse_real_any(const char *s, double *out)
   return 0;
 }
 
-size_t core_utf8_next(const char *s, size_t n, uint32_t *point)
-{
+size_t core_utf8_next(const char *s, size_t n, uint32_t *point) {
   const unsigned char *b = (const unsigned char *)s;
   if (!n)
     return 0;
@@ -100,8 +97,7 @@ size_t core_utf8_next(const char *s, size_t n, uint32_t *point)
   return len;
 }
 
-int core_utf8_valid(const char *s, size_t n)
-{
+int core_utf8_valid(const char *s, size_t n) {
   uint32_t point;
   for (size_t i = 0, step; i < n; i += step)
     if (!(step = core_utf8_next(s + i, n - i, &point)))
@@ -109,8 +105,7 @@ int core_utf8_valid(const char *s, size_t n)
   return 1;
 }
 
-const char *core_quote(const char *s, char *buf, size_t n)
-{
+const char *core_quote(const char *s, char *buf, size_t n) {
   enum { SHOWN = 60 };
   size_t used = 0, length = strlen(s), i = 0;
   if (n < 16) {
@@ -137,8 +132,7 @@ const char *core_quote(const char *s, char *buf, size_t n)
 
 /* ---- growing text ---- */
 
-void core_text_add(core_text *t, const char *s, size_t n)
-{
+void core_text_add(core_text *t, const char *s, size_t n) {
   if (t->failed)
     return;
   if (t->size + n + 1 > t->capacity) {
@@ -160,21 +154,18 @@ void core_text_add(core_text *t, const char *s, size_t n)
 
 void core_text_puts(core_text *t, const char *s) { core_text_add(t, s, strlen(s)); }
 
-void core_text_pad(core_text *t, char c, size_t n)
-{
+void core_text_pad(core_text *t, char c, size_t n) {
   while (n--)
     core_text_add(t, &c, 1);
 }
 
 /* What a YAML reader accepts unescaped and does not fold as a line break. */
-static int yaml_printable(uint32_t p)
-{
+static int yaml_printable(uint32_t p) {
   return (p >= 0x20 && p <= 0x7E) || (p >= 0xA0 && p <= 0xD7FF && p != 0x2028 && p != 0x2029) ||
          (p >= 0xE000 && p <= 0xFFFD && p != 0xFEFF) || p >= 0x10000;
 }
 
-int core_text_yaml_quoted(core_text *t, const char *s)
-{
+int core_text_yaml_quoted(core_text *t, const char *s) {
   size_t n = strlen(s);
   if (!core_utf8_valid(s, n))
     return -1;

@@ -7,11 +7,13 @@
 
 #define CORE_REAL_TEXT_MAX 40
 
-/* Shortest decimal text that reads back to the same double, with a point whatever the locale. nan, inf, -inf otherwise. */
+/* Shortest decimal text that reads back to the same double, with a point whatever the locale. nan, inf, -inf otherwise.
+ */
 const char *core_real_text(double v, char buf[CORE_REAL_TEXT_MAX]);
 /* Like atoll_parse_real, but also reads nan, inf, .nan, .inf with a sign. */
 int core_parse_real_any(const char *s, double *out);
-/* Next code point of s (n bytes left); its length, or 0 when the bytes are not UTF-8 (overlong and surrogates included). */
+/* Next code point of s (n bytes left); its length, or 0 when the bytes are not UTF-8 (overlong and surrogates
+ * included). */
 size_t core_utf8_next(const char *s, size_t n, uint32_t *point);
 /* true false yes no on off 1 0 in either case; 0 on success. */
 int core_parse_bool(const char *s, int *out);

@@ -2,12 +2,12 @@
  *
  *  Floating-point addition does not associate, so a sum that follows the ranks changes its bits with the plan. Here the
  *  order of additions is a property of the leaves alone: a range [a, b) is the sum of [a, m) and [m, b) with
- *  m = a + the largest power of two below b - a. A rank may have added up any whole node before; what remains is the top
- *  of the tree, whose lower ends are the parts.
+ *  m = a + the largest power of two below b - a. A rank may have added up any whole node before; what remains is the
+ * top of the tree, whose lower ends are the parts.
  *
- *  Work is divided by elements: of each piece, rank r sums the r-th slice of all parts (reduce-scatter), then the slices
- *  are gathered. Every element of every part travels once, every sum once. The gathering of one piece overlaps with the
- *  sending of the next.
+ *  Work is divided by elements: of each piece, rank r sums the r-th slice of all parts (reduce-scatter), then the
+ * slices are gathered. Every element of every part travels once, every sum once. The gathering of one piece overlaps
+ * with the sending of the next.
  *
  *  The layout (who has which parts) is checked on every call, but usually it is the last call's: one all-gather of a
  *  digest per rank shows that, and the sorted slots and the list of additions are used again. Every rank sees the same
@@ -61,8 +61,7 @@ struct request {
   char message[PENDING_MSG];
 };
 
-void tree_layout_destroy(struct tree_layout *l)
-{
+void tree_layout_destroy(struct tree_layout *l) {
   if (!l)
     return;
   free(l->slot_of);
@@ -72,8 +71,7 @@ void tree_layout_destroy(struct tree_layout *l)
 }
 
 /* Where a node of n >= 2 leaves splits. */
-static int64_t split_at(int64_t n)
-{
+static int64_t split_at(int64_t n) {
   int64_t half = 1;
   while (half <= (n - 1) / 2)
     half *= 2;
@@ -81,8 +79,7 @@ static int64_t split_at(int64_t n)
 }
 
 static int visit_nodes(int64_t a, int64_t b, int64_t first, int64_t end, int64_t *node_first, int64_t *node_count,
-                       int cap, int have)
-{
+                       int cap, int have) {
   while (first < b && end > a) {
     if (first <= a && b <= end) {
       if (have < cap) {
@@ -98,15 +95,13 @@ static int visit_nodes(int64_t a, int64_t b, int64_t first, int64_t end, int64_t
   return have;
 }
 
-int atoll_tree_nodes(int64_t leaves, int64_t first, int64_t n, int64_t *node_first, int64_t *node_count, int cap)
-{
+int atoll_tree_nodes(int64_t leaves, int64_t first, int64_t n, int64_t *node_first, int64_t *node_count, int cap) {
   if (leaves < 1 || n < 1 || first < 0 || first >= leaves || n > leaves - first)
     return 0;
   return visit_nodes(0, leaves, first, first + n, node_first, node_count, cap, 0);
 }
 
-int64_t atoll_comm_tree_sum_work(int size, int max_parts, int64_t piece)
-{
+int64_t atoll_comm_tree_sum_work(int size, int max_parts, int64_t piece) {
   if (size < 1 || max_parts < 1 || piece < 1)
     return 0;
   return (int64_t)size * max_parts * (piece / size + (piece % size > 0));
@@ -114,8 +109,7 @@ int64_t atoll_comm_tree_sum_work(int size, int max_parts, int64_t piece)
 
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-static int by_leaf(const void *a, const void *b)
-{
+static int by_leaf(const void *a, const void *b) {
   const struct slot *x = a, *y = b;
   if (x->first != y->first)
     return x->first < y->first ? -1 : 1;
@@ -123,16 +117,15 @@ static int by_leaf(const void *a, const void *b)
 }
 
 /* The parts cover each leaf once? They are sorted. */
-static atoll_err check_cover(const struct slot *slot, int slots, int64_t leaves, const char *name)
-{
+static atoll_err check_cover(const struct slot *slot, int slots, int64_t leaves, const char *name) {
   int64_t next = 0;
   int owner = -1;
   for (int i = 0; i < slots; i++) {
     const struct slot *s = &slot[i];
     if (s->first < 0 || s->count < 1 || s->first >= leaves || s->count > leaves - s->first)
       return atoll_fail(ATOLL_MISMATCH,
-                        "tree sum on %s: rank %d gives %" PRId64 " leaves from %" PRId64 ", of %" PRId64 " in all", name,
-                        s->rank, s->count, s->first, leaves);
+                        "tree sum on %s: rank %d gives %" PRId64 " leaves from %" PRId64 ", of %" PRId64 " in all",
+                        name, s->rank, s->count, s->first, leaves);
     if (s->first < next)
       return atoll_fail(ATOLL_MISMATCH, "tree sum on %s: leaf %" PRId64 " is given by rank %d and by rank %d", name,
                         s->first, owner, s->rank);
@@ -148,8 +141,7 @@ static atoll_err check_cover(const struct slot *slot, int slots, int64_t leaves,
 
 /* Adds what makes up node [a, b); its sum ends in slot *at, which moves past its parts. */
 static atoll_err plan_additions(struct tree_layout *l, const struct slot *slot, int *at, int64_t a, int64_t b,
-                                const char *name)
-{
+                                const char *name) {
   const struct slot *s = &slot[*at];
   int left = *at;
   if (s->first == a && s->count == b - a) {
@@ -158,7 +150,8 @@ static atoll_err plan_additions(struct tree_layout *l, const struct slot *slot, 
   }
   if (b - a == 1 || s->count > b - a)
     return atoll_fail(ATOLL_MISMATCH,
-                      "tree sum on %s: rank %d gives the sum of leaves %" PRId64 "..%" PRId64 ", which is no node of the tree",
+                      "tree sum on %s: rank %d gives the sum of leaves %" PRId64 "..%" PRId64
+                      ", which is no node of the tree",
                       name, s->rank, s->first, s->first + s->count - 1);
   int64_t middle = a + split_at(b - a);
   ATOLL_TRY(plan_additions(l, slot, at, a, middle, name));
@@ -169,8 +162,7 @@ static atoll_err plan_additions(struct tree_layout *l, const struct slot *slot, 
 }
 
 static atoll_err make_layout(const atoll_comm *c, const struct head *head, const struct leaf_range *node,
-                             struct tree_layout **out)
-{
+                             struct tree_layout **out) {
   struct tree_layout *l = calloc(1, sizeof *l);
   struct slot *slot = NULL;
   int64_t slots = 0;
@@ -210,10 +202,10 @@ fail:
 }
 
 /* c->layout becomes the layout of this call, or all ranks fail alike. */
-static atoll_err agree_layout(struct request *q)
-{
+static atoll_err agree_layout(struct request *q) {
   atoll_comm *c = q->comm;
-  struct head mine = {.failed = q->failed, .parts = q->parts, .leaves = q->leaves, .count = q->count, .piece = q->piece};
+  struct head mine = {
+      .failed = q->failed, .parts = q->parts, .leaves = q->leaves, .count = q->count, .piece = q->piece};
   atoll_digest list = atoll_digest_bytes(q->node, (size_t)q->parts * sizeof *q->node);
   mine.lo = list.lo;
   mine.hi = list.hi;
@@ -284,8 +276,7 @@ out:
 
 /* --- the sum ------------------------------------------------------------------------------------------------------ */
 
-static void add(float *restrict to, const float *restrict from, int64_t n)
-{
+static void add(float *restrict to, const float *restrict from, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     to[i] += from[i];
 }
@@ -293,15 +284,13 @@ static void add(float *restrict to, const float *restrict from, int64_t n)
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The part of a piece of n elements that rank r sums. */
-static void slice(int64_t n, int size, int r, int64_t *first, int64_t *count)
-{
+static void slice(int64_t n, int size, int r, int64_t *first, int64_t *count) {
   int64_t width = n / size + (n % size > 0);
   *first = least(r * width, n);
   *count = least(width, n - *first);
 }
 
-static atoll_err sum_pieces(struct request *q)
-{
+static atoll_err sum_pieces(struct request *q) {
   atoll_comm *c = q->comm;
   const struct tree_layout *l = c->layout;
   int64_t piece = least(least(q->piece, comm_limit_bytes() / (int64_t)sizeof(float)), q->count);
@@ -324,7 +313,8 @@ static atoll_err sum_pieces(struct request *q)
       if (r == c->rank)
         continue;
       for (int i = l->first_of[r]; i < l->first_of[r + 1] && rc == MPI_SUCCESS; i++)
-        rc = MPI_Irecv(q->work + l->slot_of[i] * stride, (int)my_count, MPI_FLOAT, r, tag, c->queued, &request[requests++]);
+        rc = MPI_Irecv(q->work + l->slot_of[i] * stride, (int)my_count, MPI_FLOAT, r, tag, c->queued,
+                       &request[requests++]);
     }
     for (int step = 1; step < c->size && q->parts; step++) { /* each rank begins with its neighbour */
       int r = (c->rank + step) % c->size;
@@ -364,21 +354,18 @@ out:
   return err;
 }
 
-static atoll_err request_start(pending *p)
-{
+static atoll_err request_start(pending *p) {
   struct request *q = (struct request *)p;
   ATOLL_TRY(agree_layout(q));
   return sum_pieces(q);
 }
 
-static int request_test(pending *p, atoll_err *err)
-{
+static int request_test(pending *p, atoll_err *err) {
   (void)p, (void)err;
   return 1; /* all was done by start */
 }
 
-static void request_destroy(pending *p)
-{
+static void request_destroy(pending *p) {
   struct request *q = (struct request *)p;
   free(q->node);
   free(q->part);
@@ -387,8 +374,7 @@ static void request_destroy(pending *p)
 
 atoll_err atoll_comm_tree_sum(atoll_comm *c, atoll_queue *queue, int64_t leaves, int parts, const int64_t *first_leaf,
                               const int64_t *leaf_count, float *const *part, int64_t count, float *out, float *work,
-                              int64_t piece)
-{
+                              int64_t piece) {
   if (!queue || !queue_takes_pending(queue))
     return atoll_fail(queue ? ATOLL_UNSUPPORTED : ATOLL_USAGE, "tree sum on %s: %s", c->name,
                       queue ? "mpi cannot reach the memory of this device" : "no queue");
@@ -396,8 +382,8 @@ atoll_err atoll_comm_tree_sum(atoll_comm *c, atoll_queue *queue, int64_t leaves,
   atoll_err failed = ATOLL_OK;
   if (leaves < 1 || parts < 0 || count < 0 || piece < 1) {
     failed = atoll_fail(ATOLL_USAGE,
-                        "tree sum on %s: %" PRId64 " leaves, %d parts, %" PRId64 " elements, pieces of %" PRId64, c->name,
-                        leaves, parts, count, piece);
+                        "tree sum on %s: %" PRId64 " leaves, %d parts, %" PRId64 " elements, pieces of %" PRId64,
+                        c->name, leaves, parts, count, piece);
     parts = 0;
   }
   if (q) {

@@ -17,8 +17,7 @@ typedef struct waiter {
   struct timespec start;
 } waiter;
 
-static inline waiter wait_begin(void)
-{
+static inline waiter wait_begin(void) {
   atomic_fetch_add_explicit(&wait_threads, 1, memory_order_relaxed);
   waiter w = {0, {0, 0}};
   clock_gettime(CLOCK_MONOTONIC, &w.start);
@@ -26,8 +25,7 @@ static inline waiter wait_begin(void)
 }
 
 /* Between two polls: yields for 50 us, then sleeps 50 us growing to 200 us. */
-static inline void wait_step(waiter *w)
-{
+static inline void wait_step(waiter *w) {
   if (w->rounds == 0) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -44,8 +42,7 @@ static inline void wait_step(waiter *w)
   nanosleep(&nap, NULL);
 }
 
-static inline void wait_end(waiter *w)
-{
+static inline void wait_end(waiter *w) {
   (void)w;
   atomic_fetch_sub_explicit(&wait_threads, 1, memory_order_relaxed);
 }

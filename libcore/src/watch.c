@@ -12,7 +12,8 @@
  *  over ranks by its name and how often it was begun; ranks need not run the same phases. Who reports prints one line,
  *  calls the hook and MPI_Abort()s.
  *
- *  A process that was itself stopped (job suspended) finds that its own loop had a gap, and forgives everybody that gap.
+ *  A process that was itself stopped (job suspended) finds that its own loop had a gap, and forgives everybody that
+ * gap.
  *
  *  The end is a protocol too: each rank says BYE as its last message; when all did, rank 0 answers GOODBYE as its last.
  *  Messages between two ranks keep their order, so nothing is left unmatched on the communicator.
@@ -64,7 +65,7 @@ struct letter { /* one message on its way */
 
 struct peer {
   double heard;
-  int gone;     /* 1: said BYE, 2: was told GOODBYE */
+  int gone; /* 1: said BYE, 2: was told GOODBYE */
   int asked, answered, arrived;
   char doing[DOING_MAX];
   struct letter beat, other;
@@ -122,8 +123,7 @@ static atomic_int ending;
 
 atoll_watch *watch_current(void) { return atomic_load(&current); }
 
-void atoll_watch_params_init(atoll_watch_params *p)
-{
+void atoll_watch_params_init(atoll_watch_params *p) {
   *p = (atoll_watch_params){.heartbeat_seconds = 0.5, .silence_seconds = 20, .phase_seconds = 600};
 }
 
@@ -131,15 +131,14 @@ void atoll_watch_params_init(atoll_watch_params *p)
 
 static volatile sig_atomic_t alarm_status;
 
-static void on_alarm(int signal)
-{
+static void on_alarm(int signal) {
   (void)signal;
   _exit(alarm_status);
 }
 
-/* MPI_Abort may itself hang when the network does: then the process ends by the alarm, and the launcher ends the rest. */
-static void __attribute__((noreturn)) end_job(atoll_watch *w, atoll_err code, const char *reason)
-{
+/* MPI_Abort may itself hang when the network does: then the process ends by the alarm, and the launcher ends the rest.
+ */
+static void __attribute__((noreturn)) end_job(atoll_watch *w, atoll_err code, const char *reason) {
   if (atomic_exchange(&ending, 1)) /* another thread ends the job already */
     for (;;)
       pause();
@@ -172,8 +171,7 @@ static void __attribute__((noreturn)) end_job(atoll_watch *w, atoll_err code, co
   _exit((int)code);
 }
 
-void atoll_abort(atoll_watch *watch, atoll_err code)
-{
+void atoll_abort(atoll_watch *watch, atoll_err code) {
   char reason[2048];
   const char *message = atoll_err_message();
   snprintf(reason, sizeof reason, "%s", *message ? message : atoll_err_text(code));
@@ -183,8 +181,7 @@ void atoll_abort(atoll_watch *watch, atoll_err code)
 /* --- what this rank is doing -------------------------------------------------------------------------------------- */
 
 /* Under lock. `name` is a buffer of NAME_MAX_ bytes. */
-static int64_t *counter(atoll_watch *w, const char *name, int create)
-{
+static int64_t *counter(atoll_watch *w, const char *name, int create) {
   for (int i = 0; i < w->names; i++)
     if (!strcmp(w->name[i].name, name))
       return &w->name[i].begun;
@@ -194,8 +191,7 @@ static int64_t *counter(atoll_watch *w, const char *name, int create)
   return &w->name[w->names++].begun;
 }
 
-void atoll_watch_begin(atoll_watch *w, const char *name, double seconds)
-{
+void atoll_watch_begin(atoll_watch *w, const char *name, double seconds) {
   if (!w)
     return;
   char key[NAME_MAX_] = "";
@@ -213,8 +209,7 @@ void atoll_watch_begin(atoll_watch *w, const char *name, double seconds)
   pthread_mutex_unlock(&w->lock);
 }
 
-void atoll_watch_end(atoll_watch *w)
-{
+void atoll_watch_end(atoll_watch *w) {
   if (!w)
     return;
   pthread_mutex_lock(&w->lock);
@@ -223,8 +218,7 @@ void atoll_watch_end(atoll_watch *w)
   pthread_mutex_unlock(&w->lock);
 }
 
-void atoll_watch_on_abort(atoll_watch *w, atoll_watch_hook hook, void *arg)
-{
+void atoll_watch_on_abort(atoll_watch *w, atoll_watch_hook hook, void *arg) {
   if (!w)
     return;
   pthread_mutex_lock(&w->lock);
@@ -234,8 +228,7 @@ void atoll_watch_on_abort(atoll_watch *w, atoll_watch_hook hook, void *arg)
 }
 
 static void put(char *text, size_t n, const char *fmt, ...) ATOLL_PRINTF(3, 4);
-static void put(char *text, size_t n, const char *fmt, ...)
-{
+static void put(char *text, size_t n, const char *fmt, ...) {
   size_t have = strlen(text);
   va_list ap;
   va_start(ap, fmt);
@@ -243,8 +236,7 @@ static void put(char *text, size_t n, const char *fmt, ...)
   va_end(ap);
 }
 
-static void describe(atoll_watch *w, char *text, size_t n)
-{
+static void describe(atoll_watch *w, char *text, size_t n) {
   double now = atoll_clock_now();
   text[0] = 0;
   pthread_mutex_lock(&w->lock);
@@ -262,8 +254,7 @@ static void describe(atoll_watch *w, char *text, size_t n)
   pthread_mutex_unlock(&w->lock);
 }
 
-static int arrived_at(atoll_watch *w, const char *name, int64_t nth)
-{
+static int arrived_at(atoll_watch *w, const char *name, int64_t nth) {
   pthread_mutex_lock(&w->lock);
   int64_t *n = counter(w, name, 0);
   int yes = n && *n >= nth;
@@ -274,8 +265,7 @@ static int arrived_at(atoll_watch *w, const char *name, int64_t nth)
 /* --- letters ------------------------------------------------------------------------------------------------------ */
 
 /* Skipped, with answer 0, while the previous one is still on its way (a stopped peer does not take it). */
-static int post(atoll_watch *w, int to, struct letter *l, const struct message *m)
-{
+static int post(atoll_watch *w, int to, struct letter *l, const struct message *m) {
   int done = 1;
   if (l->request != MPI_REQUEST_NULL && MPI_Test(&l->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
     done = 1;
@@ -287,16 +277,14 @@ static int post(atoll_watch *w, int to, struct letter *l, const struct message *
   return 1;
 }
 
-static int delivered(struct letter *l)
-{
+static int delivered(struct letter *l) {
   int done = 1;
   if (l->request != MPI_REQUEST_NULL)
     MPI_Test(&l->request, &done, MPI_STATUS_IGNORE);
   return done;
 }
 
-static struct message compose(atoll_watch *w, enum kind kind)
-{
+static struct message compose(atoll_watch *w, enum kind kind) {
   struct message m;
   memset(&m, 0, sizeof m);
   m.kind = (int32_t)kind;
@@ -304,14 +292,12 @@ static struct message compose(atoll_watch *w, enum kind kind)
   return m;
 }
 
-static void keep_doing(struct peer *p, const struct message *m)
-{
+static void keep_doing(struct peer *p, const struct message *m) {
   memcpy(p->doing, m->doing, sizeof p->doing);
   p->doing[sizeof p->doing - 1] = 0;
 }
 
-static void ask_all(atoll_watch *w, int rank, const struct message *about)
-{
+static void ask_all(atoll_watch *w, int rank, const struct message *about) {
   if (w->late.active)
     return;
   w->late.active = 1;
@@ -329,8 +315,7 @@ static void ask_all(atoll_watch *w, int rank, const struct message *about)
   }
 }
 
-static void take_message(atoll_watch *w, int from, const struct message *m)
-{
+static void take_message(atoll_watch *w, int from, const struct message *m) {
   struct peer *p = &w->peer[w->rank == 0 ? from : 0];
   p->heard = atoll_clock_now();
   if (w->rank == 0)
@@ -365,8 +350,7 @@ static void take_message(atoll_watch *w, int from, const struct message *m)
   }
 }
 
-static void receive(atoll_watch *w)
-{
+static void receive(atoll_watch *w) {
   for (;;) {
     int have = 0;
     MPI_Status status;
@@ -379,8 +363,7 @@ static void receive(atoll_watch *w)
   }
 }
 
-static void beat(atoll_watch *w, double now)
-{
+static void beat(atoll_watch *w, double now) {
   if (now - w->last_beat < w->params.heartbeat_seconds || w->said_bye)
     return;
   w->last_beat = now;
@@ -394,8 +377,7 @@ static void beat(atoll_watch *w, double now)
 
 /* --- what is wrong ------------------------------------------------------------------------------------------------ */
 
-static void check_silence(atoll_watch *w, double now)
-{
+static void check_silence(atoll_watch *w, double now) {
   char text[1600] = "";
   double limit = w->params.silence_seconds;
   if (w->rank) {
@@ -422,8 +404,7 @@ static void check_silence(atoll_watch *w, double now)
   }
 }
 
-static void report_late(atoll_watch *w)
-{
+static void report_late(atoll_watch *w) {
   char text[2000] = "";
   put(text, sizeof text, "phase '%s' passed its limit of %.1f s on rank %d", w->late.name, w->late.limit, w->late.rank);
   if (w->rank == 0) {
@@ -454,8 +435,7 @@ static void report_late(atoll_watch *w)
   end_job(w, ATOLL_TIMEOUT, text);
 }
 
-static void check_phases(atoll_watch *w, double now)
-{
+static void check_phases(atoll_watch *w, double now) {
   if (!w->late.active) {
     struct message m;
     int expired = 0;
@@ -502,8 +482,7 @@ static void check_phases(atoll_watch *w, double now)
 }
 
 /* Whoever was stopped finds the others silent and its phases late when it wakes: forgive the gap. */
-static void forgive_gap(atoll_watch *w, double now)
-{
+static void forgive_gap(atoll_watch *w, double now) {
   double gap = now - w->last_round, most = 2 * w->params.heartbeat_seconds;
   w->last_round = now;
   if (gap < (most > 1 ? most : 1))
@@ -520,8 +499,7 @@ static void forgive_gap(atoll_watch *w, double now)
 /* --- the thread --------------------------------------------------------------------------------------------------- */
 
 /* Under lock. */
-static void drive(atoll_watch *w)
-{
+static void drive(atoll_watch *w) {
   int kept = 0;
   for (int i = 0; i < w->jobs; i++) {
     if (pending_test(w->job[i].p))
@@ -532,8 +510,7 @@ static void drive(atoll_watch *w)
   w->jobs = kept;
 }
 
-void watch_add(atoll_watch *w, pending *p, const char *what)
-{
+void watch_add(atoll_watch *w, pending *p, const char *what) {
   if (!w)
     return;
   pthread_mutex_lock(&w->lock);
@@ -557,8 +534,7 @@ void watch_add(atoll_watch *w, pending *p, const char *what)
 }
 
 /* 1 when the thread may end. */
-static int leave(atoll_watch *w)
-{
+static int leave(atoll_watch *w) {
   if (w->size == 1)
     return 1;
   if (w->rank) {
@@ -585,8 +561,7 @@ static int leave(atoll_watch *w)
   return all;
 }
 
-static void *watch_thread(void *arg)
-{
+static void *watch_thread(void *arg) {
   atoll_watch *w = arg;
   for (;;) {
     pthread_mutex_lock(&w->lock);
@@ -625,8 +600,7 @@ static void *watch_thread(void *arg)
   }
 }
 
-static int cores(void)
-{
+static int cores(void) {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
@@ -634,8 +608,7 @@ static int cores(void)
 
 static double clamp(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 
-atoll_err atoll_watch_start(MPI_Comm comm, const atoll_watch_params *params, atoll_watch **out)
-{
+atoll_err atoll_watch_start(MPI_Comm comm, const atoll_watch_params *params, atoll_watch **out) {
   atoll_watch_params defaults;
   if (!params) {
     atoll_watch_params_init(&defaults);
@@ -706,8 +679,7 @@ fail:
   return err;
 }
 
-void atoll_watch_stop(atoll_watch **watch)
-{
+void atoll_watch_stop(atoll_watch **watch) {
   atoll_watch *w = *watch;
   if (!w)
     return;

@@ -20,16 +20,16 @@ struct yaml_document {
 
 struct atoll_yaml {
   enum yaml_kind kind;
-  int line;              /* of the key in a mapping, of the value elsewhere; from 1 */
-  int quoted;            /* a scalar in quotes or a block: "" given on purpose */
-  int read;              /* an accessor asked for this key */
+  int line;   /* of the key in a mapping, of the value elsewhere; from 1 */
+  int quoted; /* a scalar in quotes or a block: "" given on purpose */
+  int read;   /* an accessor asked for this key */
   struct yaml_document *document;
   struct atoll_yaml *parent;
-  const char *key;       /* NULL outside mappings */
-  const char *text;      /* scalars */
+  const char *key;  /* NULL outside mappings */
+  const char *text; /* scalars */
   struct atoll_yaml **children;
   size_t count, capacity;
-  const char **asked;    /* keys accessors asked a mapping for, present or not */
+  const char **asked; /* keys accessors asked a mapping for, present or not */
   size_t asked_count, asked_capacity;
 };
 

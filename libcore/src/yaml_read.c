@@ -1,8 +1,9 @@
 /* From libyaml events to a tree.
  *
- * What a person writes in a job, plan or cluster file is a small part of YAML, and the rest of it is where surprises live: aliases
- * that expand without bound, tags that change types, second documents that are silently dropped. Each of these is refused with file and
- * line. Limits on bytes, depth and number of values bound the time and memory that a hostile or mistaken file can cost. */
+ * What a person writes in a job, plan or cluster file is a small part of YAML, and the rest of it is where surprises
+ * live: aliases that expand without bound, tags that change types, second documents that are silently dropped. Each of
+ * these is refused with file and line. Limits on bytes, depth and number of values bound the time and memory that a
+ * hostile or mistaken file can cost. */
 #include "yaml_impl.h"
 
 #include <errno.h>
@@ -15,9 +16,9 @@
 
 #include "text_impl.h"
 
-#define CHUNK_BYTES ((size_t)64 << 10)
+#define CHUNK_BYTES   ((size_t)64 << 10)
 #define KEY_MAX_BYTES 255
-#define STRING_TAG "tag:yaml.org,2002:str"
+#define STRING_TAG    "tag:yaml.org,2002:str"
 
 struct yaml_chunk {
   struct yaml_chunk *next;
@@ -25,8 +26,7 @@ struct yaml_chunk {
   _Alignas(16) char data[];
 };
 
-void *yaml_alloc(struct yaml_document *document, size_t bytes)
-{
+void *yaml_alloc(struct yaml_document *document, size_t bytes) {
   bytes = (bytes + 15) & ~(size_t)15;
   struct yaml_chunk *chunk = document->chunks;
   if (!chunk || chunk->size - chunk->used < bytes) {
@@ -44,8 +44,7 @@ void *yaml_alloc(struct yaml_document *document, size_t bytes)
   return p;
 }
 
-static void document_destroy(struct yaml_document *document)
-{
+static void document_destroy(struct yaml_document *document) {
   if (!document)
     return;
   for (struct yaml_chunk *chunk = document->chunks, *next; chunk; chunk = next) {
@@ -55,8 +54,7 @@ static void document_destroy(struct yaml_document *document)
   free(document);
 }
 
-static const char *document_copy(struct yaml_document *document, const char *s, size_t n)
-{
+static const char *document_copy(struct yaml_document *document, const char *s, size_t n) {
   char *copy = yaml_alloc(document, n + 1);
   if (copy) {
     memcpy(copy, s, n);
@@ -80,24 +78,24 @@ struct reader {
   int key_line;
 };
 
-static int line_of(const yaml_event_t *event) { return (int)(event->start_mark.line < INT_MAX ? event->start_mark.line + 1 : INT_MAX); }
+static int line_of(const yaml_event_t *event) {
+  return (int)(event->start_mark.line < INT_MAX ? event->start_mark.line + 1 : INT_MAX);
+}
 
-static atoll_err no_memory(const struct reader *r)
-{
+static atoll_err no_memory(const struct reader *r) {
   return atoll_fail(ATOLL_NOMEM, "%s: out of memory after %zu values", r->document->file, r->document->nodes);
 }
 
-static int line_at(const struct reader *r, size_t offset)
-{
+static int line_at(const struct reader *r, size_t offset) {
   int line = 1;
   for (size_t i = 0; i < offset && i < r->bytes; i++)
     line += r->text[i] == '\n';
   return line;
 }
 
-/* Does line `line` (from 1) begin with blanks that include a tab? The commonest mistake, and libyaml does not name it. */
-static int indented_by_tab(const struct reader *r, int line)
-{
+/* Does line `line` (from 1) begin with blanks that include a tab? The commonest mistake, and libyaml does not name it.
+ */
+static int indented_by_tab(const struct reader *r, int line) {
   const char *s = r->text, *end = r->text + r->bytes;
   for (int l = 1; l < line; l++) {
     s = memchr(s, '\n', (size_t)(end - s));
@@ -111,15 +109,14 @@ static int indented_by_tab(const struct reader *r, int line)
   return 0;
 }
 
-static atoll_err syntax_error(const struct reader *r)
-{
+static atoll_err syntax_error(const struct reader *r) {
   const yaml_parser_t *p = &r->parser;
   const char *file = r->document->file, *problem = p->problem ? p->problem : "malformed YAML";
   if (p->error == YAML_MEMORY_ERROR)
     return no_memory(r);
   if (p->error == YAML_READER_ERROR)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: %s (byte %zu), expected UTF-8 text", file, line_at(r, p->problem_offset), problem,
-                      p->problem_offset);
+    return atoll_fail(ATOLL_USAGE, "%s:%d: %s (byte %zu), expected UTF-8 text", file, line_at(r, p->problem_offset),
+                      problem, p->problem_offset);
   int line = (int)p->problem_mark.line + 1;
   const char *hint = indented_by_tab(r, line) ? "; the line is indented by a tab, expected blanks" : "";
   if (p->context)
@@ -128,8 +125,7 @@ static atoll_err syntax_error(const struct reader *r)
   return atoll_fail(ATOLL_USAGE, "%s:%d: not YAML: %s%s", file, line, problem, hint);
 }
 
-static atoll_err add_node(struct reader *r, enum yaml_kind kind, int line, atoll_yaml **out)
-{
+static atoll_err add_node(struct reader *r, enum yaml_kind kind, int line, atoll_yaml **out) {
   if (r->document->nodes >= YAML_MAX_NODES)
     return atoll_fail(ATOLL_USAGE, "%s:%d: more than %zu values", r->document->file, line, YAML_MAX_NODES);
   atoll_yaml *node = yaml_alloc(r->document, sizeof *node);
@@ -166,23 +162,24 @@ static atoll_err add_node(struct reader *r, enum yaml_kind kind, int line, atoll
   return ATOLL_OK;
 }
 
-static atoll_err refuse_extras(const struct reader *r, const yaml_event_t *event, const yaml_char_t *anchor, const yaml_char_t *tag,
-                               int is_scalar)
-{
+static atoll_err refuse_extras(const struct reader *r, const yaml_event_t *event, const yaml_char_t *anchor,
+                               const yaml_char_t *tag, int is_scalar) {
   char found[128];
   if (anchor)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: found the anchor %s, expected a plain value: anchors and aliases are not read here",
+    return atoll_fail(ATOLL_USAGE,
+                      "%s:%d: found the anchor %s, expected a plain value: anchors and aliases are not read here",
                       r->document->file, line_of(event), core_quote((const char *)anchor, found, sizeof found));
   if (tag && !(is_scalar && (!strcmp((const char *)tag, STRING_TAG) || !strcmp((const char *)tag, "!"))))
-    return atoll_fail(ATOLL_USAGE, "%s:%d: found the tag %s, expected a plain value: only !!str is read here", r->document->file,
-                      line_of(event), core_quote((const char *)tag, found, sizeof found));
+    return atoll_fail(ATOLL_USAGE, "%s:%d: found the tag %s, expected a plain value: only !!str is read here",
+                      r->document->file, line_of(event), core_quote((const char *)tag, found, sizeof found));
   return ATOLL_OK;
 }
 
-static int expects_key(const struct reader *r) { return r->depth && r->stack[r->depth - 1]->kind == YAML_MAP && !r->key; }
+static int expects_key(const struct reader *r) {
+  return r->depth && r->stack[r->depth - 1]->kind == YAML_MAP && !r->key;
+}
 
-static atoll_err on_scalar(struct reader *r, const yaml_event_t *event)
-{
+static atoll_err on_scalar(struct reader *r, const yaml_event_t *event) {
   const char *text = (const char *)event->data.scalar.value;
   size_t n = event->data.scalar.length;
   int line = line_of(event);
@@ -195,8 +192,8 @@ static atoll_err on_scalar(struct reader *r, const yaml_event_t *event)
     return no_memory(r);
   if (expects_key(r)) {
     if (n > KEY_MAX_BYTES)
-      return atoll_fail(ATOLL_USAGE, "%s:%d: found the key %s of %zu bytes, expected at most %d", r->document->file, line,
-                        core_quote(copy, found, sizeof found), n, KEY_MAX_BYTES);
+      return atoll_fail(ATOLL_USAGE, "%s:%d: found the key %s of %zu bytes, expected at most %d", r->document->file,
+                        line, core_quote(copy, found, sizeof found), n, KEY_MAX_BYTES);
     r->key = copy;
     r->key_line = line;
     return ATOLL_OK;
@@ -208,8 +205,7 @@ static atoll_err on_scalar(struct reader *r, const yaml_event_t *event)
   return ATOLL_OK;
 }
 
-static atoll_err on_open(struct reader *r, const yaml_event_t *event, enum yaml_kind kind)
-{
+static atoll_err on_open(struct reader *r, const yaml_event_t *event, enum yaml_kind kind) {
   int line = line_of(event);
   if (kind == YAML_MAP)
     ATOLL_TRY(refuse_extras(r, event, event->data.mapping_start.anchor, event->data.mapping_start.tag, 0));
@@ -226,16 +222,14 @@ static atoll_err on_open(struct reader *r, const yaml_event_t *event, enum yaml_
   return ATOLL_OK;
 }
 
-static int by_key_then_line(const void *a, const void *b)
-{
+static int by_key_then_line(const void *a, const void *b) {
   const atoll_yaml *x = *(atoll_yaml *const *)a, *y = *(atoll_yaml *const *)b;
   int order = strcmp(x->key, y->key);
   return order ? order : (x->line > y->line) - (x->line < y->line);
 }
 
 /* Sorted rather than pairwise, so that a mapping of a million keys is refused or accepted in bounded time. */
-static atoll_err refuse_repeated(const struct reader *r, const atoll_yaml *map)
-{
+static atoll_err refuse_repeated(const struct reader *r, const atoll_yaml *map) {
   if (map->count < 2)
     return ATOLL_OK;
   atoll_yaml **sorted = malloc(map->count * sizeof *sorted);
@@ -253,21 +247,22 @@ static atoll_err refuse_repeated(const struct reader *r, const atoll_yaml *map)
   if (!again)
     return ATOLL_OK;
   char path[512];
-  return atoll_fail(ATOLL_USAGE, "%s:%d: %s is given again, first at line %d; expected each key once", r->document->file,
-                    again->line, yaml_path(again, path, sizeof path), first->line);
+  return atoll_fail(ATOLL_USAGE, "%s:%d: %s is given again, first at line %d; expected each key once",
+                    r->document->file, again->line, yaml_path(again, path, sizeof path), first->line);
 }
 
-static atoll_err on_event(struct reader *r, const yaml_event_t *event, int *done)
-{
+static atoll_err on_event(struct reader *r, const yaml_event_t *event, int *done) {
   char found[128];
   switch (event->type) {
   case YAML_DOCUMENT_START_EVENT:
     if (r->documents++)
-      return atoll_fail(ATOLL_USAGE, "%s:%d: found a second document, expected one per file", r->document->file, line_of(event));
+      return atoll_fail(ATOLL_USAGE, "%s:%d: found a second document, expected one per file", r->document->file,
+                        line_of(event));
     return ATOLL_OK;
   case YAML_ALIAS_EVENT:
-    return atoll_fail(ATOLL_USAGE, "%s:%d: found the alias %s, expected a plain value: anchors and aliases are not read here",
-                      r->document->file, line_of(event), core_quote((const char *)event->data.alias.anchor, found, sizeof found));
+    return atoll_fail(
+        ATOLL_USAGE, "%s:%d: found the alias %s, expected a plain value: anchors and aliases are not read here",
+        r->document->file, line_of(event), core_quote((const char *)event->data.alias.anchor, found, sizeof found));
   case YAML_SCALAR_EVENT:
     return on_scalar(r, event);
   case YAML_SEQUENCE_START_EVENT:
@@ -290,8 +285,7 @@ static atoll_err on_event(struct reader *r, const yaml_event_t *event, int *done
   }
 }
 
-static atoll_err read_events(struct reader *r)
-{
+static atoll_err read_events(struct reader *r) {
   atoll_err err = ATOLL_OK;
   for (int done = 0; !done && err == ATOLL_OK;) {
     yaml_event_t event;
@@ -303,8 +297,7 @@ static atoll_err read_events(struct reader *r)
   return err;
 }
 
-atoll_err atoll_yaml_parse(const char *name, const char *text, size_t bytes, atoll_yaml **root)
-{
+atoll_err atoll_yaml_parse(const char *name, const char *text, size_t bytes, atoll_yaml **root) {
   if (bytes > YAML_MAX_BYTES)
     return atoll_fail(ATOLL_USAGE, "%s: has %zu bytes, expected at most %zu", name, bytes, YAML_MAX_BYTES);
   struct reader r = {.text = text, .bytes = bytes};
@@ -345,8 +338,7 @@ atoll_err atoll_yaml_parse(const char *name, const char *text, size_t bytes, ato
 }
 
 /* Read piece by piece up to one byte beyond the limit, so that pipes work and a huge file costs nothing. */
-atoll_err yaml_read_file(const char *path, char **data, size_t *bytes)
-{
+atoll_err yaml_read_file(const char *path, char **data, size_t *bytes) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return atoll_fail(ATOLL_NOINPUT, "open %s: %s", path, strerror(errno));
@@ -379,8 +371,7 @@ atoll_err yaml_read_file(const char *path, char **data, size_t *bytes)
   return ATOLL_OK;
 }
 
-atoll_err atoll_yaml_load(const char *path, atoll_yaml **root)
-{
+atoll_err atoll_yaml_load(const char *path, atoll_yaml **root) {
   char *data;
   size_t bytes;
   ATOLL_TRY(yaml_read_file(path, &data, &bytes));
@@ -389,8 +380,7 @@ atoll_err atoll_yaml_load(const char *path, atoll_yaml **root)
   return err;
 }
 
-void atoll_yaml_destroy(atoll_yaml **root)
-{
+void atoll_yaml_destroy(atoll_yaml **root) {
   if (!root || !*root)
     return;
   document_destroy((*root)->document);

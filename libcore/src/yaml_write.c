@@ -1,5 +1,5 @@
-/* Block YAML, written forward. An opened map or list has put its "key:" or "-" on the page but no line end; the first child decides
- * whether it continues on that line ("- key: value"), and closing without a child writes {} or []. */
+/* Block YAML, written forward. An opened map or list has put its "key:" or "-" on the page but no line end; the first
+ * child decides whether it continues on that line ("- key: value"), and closing without a child writes {} or []. */
 #include "atoll/yaml.h"
 
 #include <ctype.h>
@@ -15,8 +15,8 @@
 
 struct frame {
   int is_list;
-  int in_list;   /* this frame is an item of a list: its first child may share the line of the "-" */
-  int started;   /* the opening line is ended or shared */
+  int in_list; /* this frame is an item of a list: its first child may share the line of the "-" */
+  int started; /* the opening line is ended or shared */
   size_t count;
   size_t indent; /* of its children */
 };
@@ -29,8 +29,7 @@ struct atoll_yaml_out {
   const char *reason;
 };
 
-atoll_err atoll_yaml_out_create(atoll_yaml_out **out)
-{
+atoll_err atoll_yaml_out_create(atoll_yaml_out **out) {
   atoll_yaml_out *o = calloc(1, sizeof *o);
   if (!o)
     return atoll_fail(ATOLL_NOMEM, "YAML writer: out of memory");
@@ -39,8 +38,7 @@ atoll_err atoll_yaml_out_create(atoll_yaml_out **out)
   return ATOLL_OK;
 }
 
-void atoll_yaml_out_destroy(atoll_yaml_out **out)
-{
+void atoll_yaml_out_destroy(atoll_yaml_out **out) {
   if (!out || !*out)
     return;
   free((*out)->text.data);
@@ -48,17 +46,16 @@ void atoll_yaml_out_destroy(atoll_yaml_out **out)
   *out = NULL;
 }
 
-static void broken(atoll_yaml_out *o, atoll_err error, const char *reason)
-{
+static void broken(atoll_yaml_out *o, atoll_err error, const char *reason) {
   if (o->error == ATOLL_OK) {
     o->error = error;
     o->reason = reason;
   }
 }
 
-/* Plain where every YAML reader, whatever its version, sees the same text; quoted otherwise ("no", "1e3", "~", "a: b"). */
-static int is_plain(const char *s)
-{
+/* Plain where every YAML reader, whatever its version, sees the same text; quoted otherwise ("no", "1e3", "~", "a: b").
+ */
+static int is_plain(const char *s) {
   static const char *const taken[] = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"};
   if (!isalpha((unsigned char)*s) && *s != '_' && *s != '/')
     return 0;
@@ -71,8 +68,7 @@ static int is_plain(const char *s)
   return strlen(s) <= 120;
 }
 
-static void put_scalar(atoll_yaml_out *o, const char *s)
-{
+static void put_scalar(atoll_yaml_out *o, const char *s) {
   if (is_plain(s))
     core_text_puts(&o->text, s);
   else if (core_text_yaml_quoted(&o->text, s))
@@ -80,8 +76,7 @@ static void put_scalar(atoll_yaml_out *o, const char *s)
 }
 
 /* Everything before a value: end of the opening line, indentation, "key:" or "-". */
-static void begin(atoll_yaml_out *o, const char *key)
-{
+static void begin(atoll_yaml_out *o, const char *key) {
   struct frame *f = &o->frames[o->depth];
   if (f->is_list == (key != NULL))
     broken(o, ATOLL_INTERNAL, f->is_list ? "a key inside a list" : "a mapping's value without a key");
@@ -102,23 +97,20 @@ static void begin(atoll_yaml_out *o, const char *key)
   }
 }
 
-static void put_raw(atoll_yaml_out *o, const char *key, const char *value)
-{
+static void put_raw(atoll_yaml_out *o, const char *key, const char *value) {
   begin(o, key);
   core_text_puts(&o->text, " ");
   core_text_puts(&o->text, value);
   core_text_puts(&o->text, "\n");
 }
 
-void atoll_yaml_put_int(atoll_yaml_out *o, const char *key, int64_t v)
-{
+void atoll_yaml_put_int(atoll_yaml_out *o, const char *key, int64_t v) {
   char word[32];
   snprintf(word, sizeof word, "%lld", (long long)v);
   put_raw(o, key, word);
 }
 
-void atoll_yaml_put_real(atoll_yaml_out *o, const char *key, double v)
-{
+void atoll_yaml_put_real(atoll_yaml_out *o, const char *key, double v) {
   char word[CORE_REAL_TEXT_MAX], full[CORE_REAL_TEXT_MAX + 4];
   if (!isfinite(v)) {
     put_raw(o, key, isnan(v) ? ".nan" : v < 0 ? "-.inf" : ".inf");
@@ -127,22 +119,21 @@ void atoll_yaml_put_real(atoll_yaml_out *o, const char *key, double v)
   /* YAML 1.1 readers take 1e-05 for a text; 1.0e-05 is a number to all of them. */
   core_real_text(v, word);
   size_t mantissa = strcspn(word, "e");
-  snprintf(full, sizeof full, "%.*s%s%s", (int)mantissa, word, memchr(word, '.', mantissa) ? "" : ".0", word + mantissa);
+  snprintf(full, sizeof full, "%.*s%s%s", (int)mantissa, word, memchr(word, '.', mantissa) ? "" : ".0",
+           word + mantissa);
   put_raw(o, key, full);
 }
 
 void atoll_yaml_put_bool(atoll_yaml_out *o, const char *key, int v) { put_raw(o, key, v ? "true" : "false"); }
 
-void atoll_yaml_put_text(atoll_yaml_out *o, const char *key, const char *v)
-{
+void atoll_yaml_put_text(atoll_yaml_out *o, const char *key, const char *v) {
   begin(o, key);
   core_text_puts(&o->text, " ");
   put_scalar(o, v);
   core_text_puts(&o->text, "\n");
 }
 
-void atoll_yaml_put_ints(atoll_yaml_out *o, const char *key, const int64_t *v, size_t n)
-{
+void atoll_yaml_put_ints(atoll_yaml_out *o, const char *key, const int64_t *v, size_t n) {
   begin(o, key);
   core_text_puts(&o->text, " [");
   for (size_t i = 0; i < n; i++) {
@@ -153,23 +144,22 @@ void atoll_yaml_put_ints(atoll_yaml_out *o, const char *key, const int64_t *v, s
   core_text_puts(&o->text, "]\n");
 }
 
-static void open_frame(atoll_yaml_out *o, const char *key, int is_list)
-{
+static void open_frame(atoll_yaml_out *o, const char *key, int is_list) {
   begin(o, key);
   if (o->depth == YAML_MAX_DEPTH) {
     broken(o, ATOLL_INTERNAL, "nested deeper than the reader accepts");
     return;
   }
   const struct frame *parent = &o->frames[o->depth];
-  o->frames[o->depth + 1] = (struct frame){.is_list = is_list, .in_list = parent->is_list, .indent = parent->indent + 2};
+  o->frames[o->depth + 1] =
+      (struct frame){.is_list = is_list, .in_list = parent->is_list, .indent = parent->indent + 2};
   o->depth++;
 }
 
 void atoll_yaml_open_map(atoll_yaml_out *o, const char *key) { open_frame(o, key, 0); }
 void atoll_yaml_open_list(atoll_yaml_out *o, const char *key) { open_frame(o, key, 1); }
 
-void atoll_yaml_close(atoll_yaml_out *o)
-{
+void atoll_yaml_close(atoll_yaml_out *o) {
   if (!o->depth) {
     broken(o, ATOLL_INTERNAL, "more closed than opened");
     return;
@@ -183,8 +173,7 @@ void atoll_yaml_close(atoll_yaml_out *o)
   o->depth--;
 }
 
-void atoll_yaml_comment(atoll_yaml_out *o, const char *fmt, ...)
-{
+void atoll_yaml_comment(atoll_yaml_out *o, const char *fmt, ...) {
   char text[1024];
   va_list ap;
   va_start(ap, fmt);
@@ -214,8 +203,7 @@ void atoll_yaml_comment(atoll_yaml_out *o, const char *fmt, ...)
   }
 }
 
-atoll_err atoll_yaml_out_text(atoll_yaml_out *o, const char **text)
-{
+atoll_err atoll_yaml_out_text(atoll_yaml_out *o, const char **text) {
   core_text_add(&o->text, "", 0);
   if (o->text.failed)
     return atoll_fail(ATOLL_NOMEM, "YAML writer: out of memory at %zu bytes", o->text.size);

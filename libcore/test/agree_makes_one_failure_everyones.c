@@ -1,22 +1,19 @@
 /* Any rank's failure, alone or with others, becomes everyone's code and message, the lowest failed rank's. */
 #include "mpi_check.h"
 
-static atoll_err fails_on(int rank, atoll_err code)
-{
+static atoll_err fails_on(int rank, atoll_err code) {
   if (check_rank == rank)
     return atoll_fail(code, "shard %d holds 3 bytes, needs 4", rank);
   atoll_err_set_message("something old");
   return ATOLL_OK;
 }
 
-static atoll_err inner(int rank)
-{
+static atoll_err inner(int rank) {
   ATOLL_TRY_ALL(MPI_COMM_WORLD, fails_on(rank, ATOLL_IO));
   return ATOLL_OK;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   char expect[128];
   CHECK_OK(atoll_agree(MPI_COMM_WORLD, ATOLL_OK));
@@ -29,7 +26,8 @@ int main(int argc, char **argv)
     CHECK(!strcmp(atoll_err_message(), expect));
   }
   /* Several fail differently: the lowest wins. */
-  atoll_err mine = check_rank == 0 ? ATOLL_OK : atoll_fail(check_rank == 1 ? ATOLL_NOMEM : ATOLL_IO, "me %d", check_rank);
+  atoll_err mine =
+      check_rank == 0 ? ATOLL_OK : atoll_fail(check_rank == 1 ? ATOLL_NOMEM : ATOLL_IO, "me %d", check_rank);
   CHECK(atoll_agree(MPI_COMM_WORLD, mine) == ATOLL_NOMEM);
   CHECK(!strcmp(atoll_err_message(), "rank 1: me 1"));
   /* Without a message the code's text is carried. */

@@ -1,19 +1,17 @@
-/* Bytes shared by one rank and gathered from all arrive whole: empty, odd, and larger than one MPI operation may be (the
- * limit is lowered by ATOLL_TEST_COMM_LIMIT). */
+/* Bytes shared by one rank and gathered from all arrive whole: empty, odd, and larger than one MPI operation may be
+ * (the limit is lowered by ATOLL_TEST_COMM_LIMIT). */
 #include "mpi_check.h"
 
 static unsigned char byte_at(int rank, int64_t i) { return (unsigned char)(i * 31 + rank * 7 + 3); }
 
-static char *filled(int rank, int64_t n)
-{
+static char *filled(int rank, int64_t n) {
   char *p = malloc(n ? (size_t)n : 1);
   for (int64_t i = 0; i < n; i++)
     p[i] = (char)byte_at(rank, i);
   return p;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   const int64_t sizes[] = {0, 1, 63, 64, 65, 1000, 4099};
   for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)

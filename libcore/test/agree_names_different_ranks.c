@@ -1,8 +1,7 @@
 /* A digest that differs anywhere is MISMATCH everywhere, and the message names the ranks. */
 #include "mpi_check.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   atoll_digest same = atoll_digest_bytes("plan", 4), other = atoll_digest_bytes("plam", 4);
   CHECK_OK(atoll_agree_digest(MPI_COMM_WORLD, "plan", same));

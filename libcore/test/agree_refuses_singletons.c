@@ -2,8 +2,7 @@
  * Run without mpirun: the process is a world of one. */
 #include "mpi_check.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   unsetenv("OMPI_COMM_WORLD_SIZE");
   unsetenv("PMI_SIZE");
   unsetenv("SLURM_STEP_NUM_TASKS");

@@ -1,5 +1,5 @@
-/* The common command line: flags, operands, options in any order; help and version whatever else is wrong; one error line and the
- * exit status of the list. Each case is a child process whose output is kept. */
+/* The common command line: flags, operands, options in any order; help and version whatever else is wrong; one error
+ * line and the exit status of the list. Each case is a child process whose output is kept. */
 #include "atoll/cli.h"
 
 #include <fcntl.h>
@@ -8,17 +8,20 @@
 
 #include "opt_test.h"
 
-static const atoll_cli_flag flags[] = {
-    {"json", "FILE", "Write the result there."}, {"explain", NULL, "Say why."}, {"job", "FILE", "Options."}, {NULL, NULL, NULL}};
-static const atoll_cli_library libraries[] = {
-    {"MPI", "4.1.4", "4.1.4"}, {"HDF5", "1.10.8", "1.10.9"}, {"hwloc", "2.9", NULL},
-    {"YAML", NULL, "0.2.5"}, {NULL, NULL, NULL}};
+static const atoll_cli_flag flags[] = {{"json", "FILE", "Write the result there."},
+                                       {"explain", NULL, "Say why."},
+                                       {"job", "FILE", "Options."},
+                                       {NULL, NULL, NULL}};
+static const atoll_cli_library libraries[] = {{"MPI", "4.1.4", "4.1.4"},
+                                              {"HDF5", "1.10.8", "1.10.9"},
+                                              {"hwloc", "2.9", NULL},
+                                              {"YAML", NULL, "0.2.5"},
+                                              {NULL, NULL, NULL}};
 
 static char folder[] = "cli-XXXXXX";
 static char out_text[65536], err_text[65536], job_path[64];
 
-static int tool(int argc, char **argv, int rank)
-{
+static int tool(int argc, char **argv, int rank) {
   atoll_cli_params p;
   atoll_cli *cli = NULL;
   ckpt_sample ckpt;
@@ -40,9 +43,11 @@ static int tool(int argc, char **argv, int rank)
   if (err == ATOLL_OK)
     err = atoll_cli_parse(cli, argc, argv, &done);
   if (err == ATOLL_OK && !done) {
-    printf("job=%s json=%s explain=%s operands=%d second=%s steps=%lld\n", atoll_cli_job(cli) ? atoll_cli_job(cli) : "-",
-           atoll_cli_value(cli, "json") ? atoll_cli_value(cli, "json") : "-", atoll_cli_value(cli, "explain") ? "yes" : "no",
-           atoll_cli_operand_count(cli), atoll_cli_operand(cli, 1) ? atoll_cli_operand(cli, 1) : "-", (long long)ckpt.every_steps);
+    printf("job=%s json=%s explain=%s operands=%d second=%s steps=%lld\n",
+           atoll_cli_job(cli) ? atoll_cli_job(cli) : "-",
+           atoll_cli_value(cli, "json") ? atoll_cli_value(cli, "json") : "-",
+           atoll_cli_value(cli, "explain") ? "yes" : "no", atoll_cli_operand_count(cli),
+           atoll_cli_operand(cli, 1) ? atoll_cli_operand(cli, 1) : "-", (long long)ckpt.every_steps);
     if (ckpt.every_steps == 75)
       err = atoll_fail(ATOLL_STOPPED, "at step 75");
   }
@@ -50,8 +55,7 @@ static int tool(int argc, char **argv, int rank)
   return atoll_cli_finish(err);
 }
 
-static void read_file(const char *name, char *text, size_t n)
-{
+static void read_file(const char *name, char *text, size_t n) {
   char path[64];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   FILE *f = fopen(path, "r");
@@ -61,8 +65,7 @@ static void read_file(const char *name, char *text, size_t n)
     fclose(f);
 }
 
-static int run_to(const char *out_path, int rank, const char *words)
-{
+static int run_to(const char *out_path, int rank, const char *words) {
   char copy[2048], path[64], *argv[32] = {"atoll-sample"};
   int argc = 1;
   snprintf(copy, sizeof copy, "%s", words);
@@ -87,8 +90,7 @@ static int run_to(const char *out_path, int rank, const char *words)
 }
 static int run(const char *words) { return run_to(NULL, 0, words); }
 
-static void words_in_any_order(void **state)
-{
+static void words_in_any_order(void **state) {
   (void)state;
   char words[256], expected[256];
   snprintf(expected, sizeof expected, "job=%s json=out.json explain=yes operands=2 second=dir/a=b steps=7\n", job_path);
@@ -106,7 +108,8 @@ static void words_in_any_order(void **state)
   }
   assert_int_equal(run(""), 0);
   assert_string_equal(out_text, "job=- json=- explain=no operands=0 second=- steps=100\n");
-  assert_int_equal(run("--job=/dev/null -- --explain ckpt.every_steps=7"), 64); /* two operands, the first a second job file */
+  assert_int_equal(run("--job=/dev/null -- --explain ckpt.every_steps=7"),
+                   64); /* two operands, the first a second job file */
   assert_non_null(strstr(err_text, "the job files '--explain' and '/dev/null'"));
   snprintf(words, sizeof words, "-- %s ckpt.every_steps=7", job_path);
   assert_int_equal(run(words), 0);
@@ -116,8 +119,7 @@ static void words_in_any_order(void **state)
   assert_non_null(strstr(out_text, "steps=12"));
 }
 
-static void errors_are_one_line_and_a_status(void **state)
-{
+static void errors_are_one_line_and_a_status(void **state) {
   (void)state;
   static const struct {
     const char *words;
@@ -145,7 +147,8 @@ static void errors_are_one_line_and_a_status(void **state)
     atoll_err code = (atoll_err)run(bad[i].words);
     char start[64];
     snprintf(start, sizeof start, "atoll-sample: error %s: ", atoll_err_name(code));
-    if ((int)code != bad[i].status || !strstr(err_text, bad[i].line) || strncmp(err_text, start, strlen(start)) || *out_text)
+    if ((int)code != bad[i].status || !strstr(err_text, bad[i].line) || strncmp(err_text, start, strlen(start)) ||
+        *out_text)
       fail_msg("'%s' gave %d and '%s'", bad[i].words, (int)code, err_text);
     assert_ptr_equal(strchr(err_text, '\n'), err_text + strlen(err_text) - 1);
   }
@@ -153,13 +156,13 @@ static void errors_are_one_line_and_a_status(void **state)
   assert_string_equal(err_text, "atoll-sample: STOPPED: at step 75\n");
 }
 
-static void help_lists_flags_options_and_statuses(void **state)
-{
+static void help_lists_flags_options_and_statuses(void **state) {
   (void)state;
   atoll_err code;
   const char *name, *text;
   assert_int_equal(run("--bogus none.yaml --help"), 0);
-  assert_non_null(strstr(out_text, "Usage: atoll-sample [flags] [JOB.yaml] [PATH] [key=value ...]\nDoes nothing, politely.\n"));
+  assert_non_null(
+      strstr(out_text, "Usage: atoll-sample [flags] [JOB.yaml] [PATH] [key=value ...]\nDoes nothing, politely.\n"));
   assert_non_null(strstr(out_text, "--json=FILE"));
   assert_non_null(strstr(out_text, "--print-config"));
   assert_non_null(strstr(out_text, "ckpt.every_steps"));
@@ -173,8 +176,7 @@ static void help_lists_flags_options_and_statuses(void **state)
   assert_non_null(strstr(out_text, "Usage:"));
 }
 
-static void version_names_compiled_and_run(void **state)
-{
+static void version_names_compiled_and_run(void **state) {
   (void)state;
   assert_int_equal(run("--version"), 0);
   assert_int_equal(strncmp(out_text, "atoll-sample ", 13), 0);
@@ -185,8 +187,7 @@ static void version_names_compiled_and_run(void **state)
   assert_non_null(strstr(out_text, "\nYAML run 0.2.5\n"));
 }
 
-static void print_config_shows_the_winner(void **state)
-{
+static void print_config_shows_the_winner(void **state) {
   (void)state;
   char words[256];
   snprintf(words, sizeof words, "--print-config %s ckpt.ratio=0.25", job_path);
@@ -198,8 +199,7 @@ static void print_config_shows_the_winner(void **state)
   assert_null(strstr(out_text, "operands="));
 }
 
-static void other_ranks_stay_silent(void **state)
-{
+static void other_ranks_stay_silent(void **state) {
   (void)state;
   assert_int_equal(run_to(NULL, 3, "--help"), 0);
   assert_string_equal(out_text, "");
@@ -207,16 +207,14 @@ static void other_ranks_stay_silent(void **state)
   assert_string_equal(err_text, "");
 }
 
-static void lost_output_is_an_error(void **state)
-{
+static void lost_output_is_an_error(void **state) {
   (void)state;
   assert_int_equal(run_to("/dev/full", 0, "--help"), 74);
   assert_non_null(strstr(err_text, "error IO: write to standard output: No space left"));
   assert_int_equal(run_to("/dev/full", 0, ""), 74);
 }
 
-static void bad_flag_tables_are_internal(void **state)
-{
+static void bad_flag_tables_are_internal(void **state) {
   (void)state;
   static const atoll_cli_flag twice[] = {{"a", NULL, ""}, {"a", NULL, ""}, {NULL, NULL, NULL}};
   static const atoll_cli_flag taken[] = {{"help", NULL, ""}, {NULL, NULL, NULL}};
@@ -234,13 +232,16 @@ static void bad_flag_tables_are_internal(void **state)
   assert_refused(atoll_cli_create(&p, &cli), ATOLL_INTERNAL, "job flag job is not declared");
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(words_in_any_order),             cmocka_unit_test(errors_are_one_line_and_a_status),
-      cmocka_unit_test(help_lists_flags_options_and_statuses), cmocka_unit_test(version_names_compiled_and_run),
-      cmocka_unit_test(print_config_shows_the_winner),  cmocka_unit_test(other_ranks_stay_silent),
-      cmocka_unit_test(lost_output_is_an_error),        cmocka_unit_test(bad_flag_tables_are_internal),
+      cmocka_unit_test(words_in_any_order),
+      cmocka_unit_test(errors_are_one_line_and_a_status),
+      cmocka_unit_test(help_lists_flags_options_and_statuses),
+      cmocka_unit_test(version_names_compiled_and_run),
+      cmocka_unit_test(print_config_shows_the_winner),
+      cmocka_unit_test(other_ranks_stay_silent),
+      cmocka_unit_test(lost_output_is_an_error),
+      cmocka_unit_test(bad_flag_tables_are_internal),
   };
   if (!mkdtemp(folder))
     return 1;

@@ -12,8 +12,7 @@
 
 #include <cmocka.h>
 
-static void advance_moves_both_clocks(void **state)
-{
+static void advance_moves_both_clocks(void **state) {
   (void)state;
   double now = atoll_clock_now(), wall = atoll_clock_wall();
   atoll_clock_advance(3600.5);
@@ -23,22 +22,19 @@ static void advance_moves_both_clocks(void **state)
   assert_true(atoll_clock_now() - now >= 0 && atoll_clock_now() - now < 60);
 }
 
-static void wall_is_the_time_of_day(void **state)
-{
+static void wall_is_the_time_of_day(void **state) {
   (void)state;
   assert_true(atoll_clock_wall() - (double)time(NULL) > -1.1 && atoll_clock_wall() - (double)time(NULL) < 1.1);
 }
 
-static void iso_is_utc(void **state)
-{
+static void iso_is_utc(void **state) {
   (void)state;
   char buf[32];
   assert_string_equal(atoll_clock_iso(0, buf, sizeof buf), "1970-01-01T00:00:00Z");
   assert_string_equal(atoll_clock_iso(1709210096.75, buf, sizeof buf), "2024-02-29T12:34:56Z");
 }
 
-static void sleep_sleeps_and_costs_no_cpu(void **state)
-{
+static void sleep_sleeps_and_costs_no_cpu(void **state) {
   (void)state;
   double now = atoll_clock_now(), cpu = atoll_clock_process_cpu();
   atoll_clock_sleep(0.02);
@@ -49,8 +45,7 @@ static void sleep_sleeps_and_costs_no_cpu(void **state)
   assert_true(atoll_clock_thread_cpu() > 0);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(advance_moves_both_clocks),
       cmocka_unit_test(wall_is_the_time_of_day),

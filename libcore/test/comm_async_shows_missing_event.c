@@ -6,15 +6,13 @@
 
 #include <stdatomic.h>
 
-static atoll_err fill(void *args, void *stream)
-{
+static atoll_err fill(void *args, void *stream) {
   (void)stream;
   atomic_store(*(atomic_int **)args, 7);
   return ATOLL_OK;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   atoll_comm *comm;
   CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));

@@ -1,5 +1,5 @@
-/* Every operation gives the right numbers on both host devices, with and without a watch, for every element type, in one
- * piece and in many (ATOLL_TEST_COMM_LIMIT), for empty messages, and for both orders of send and receive. */
+/* Every operation gives the right numbers on both host devices, with and without a watch, for every element type, in
+ * one piece and in many (ATOLL_TEST_COMM_LIMIT), for empty messages, and for both orders of send and receive. */
 #include "mpi_check.h"
 
 #include "atoll/comm.h"
@@ -8,8 +8,7 @@ static atoll_device *device;
 static atoll_queue *compute, *queue;
 static atoll_comm *comm;
 
-static double value(atoll_dtype t, const void *p, int64_t i)
-{
+static double value(atoll_dtype t, const void *p, int64_t i) {
   switch (t) {
   case ATOLL_F32:
     return ((const float *)p)[i];
@@ -32,8 +31,7 @@ static double value(atoll_dtype t, const void *p, int64_t i)
   }
 }
 
-static void set(atoll_dtype t, void *p, int64_t i, int v)
-{
+static void set(atoll_dtype t, void *p, int64_t i, int v) {
   switch (t) {
   case ATOLL_F32:
     ((float *)p)[i] = (float)v;
@@ -65,10 +63,10 @@ static void set(atoll_dtype t, void *p, int64_t i, int v)
 /* Small integers: exact in every type. */
 static int element(int rank, int64_t i) { return (int)((i * 7 + rank * 5) % 29); }
 
-static void collectives(atoll_dtype t, int64_t n)
-{
+static void collectives(atoll_dtype t, int64_t n) {
   size_t bytes = atoll_dtype_bytes(t);
-  char *a = malloc((size_t)n * bytes + 1), *b = malloc((size_t)n * bytes + 1), *all = malloc((size_t)n * bytes * check_size + 1);
+  char *a = malloc((size_t)n * bytes + 1), *b = malloc((size_t)n * bytes + 1),
+       *all = malloc((size_t)n * bytes * check_size + 1);
   atoll_event *e;
   CHECK_OK(atoll_event_create(&e));
   for (atoll_comm_op op = ATOLL_SUM; op <= ATOLL_MIN; op++)
@@ -114,8 +112,7 @@ static void collectives(atoll_dtype t, int64_t n)
 }
 
 /* Around the ring, the receive enqueued first or second; large enough that no buffer of MPI takes the message. */
-static void ring(int64_t n, int receive_first)
-{
+static void ring(int64_t n, int receive_first) {
   int next = (check_rank + 1) % check_size, before = (check_rank + check_size - 1) % check_size;
   float *out = malloc((size_t)n * sizeof *out + 1), *in = malloc((size_t)n * sizeof *in + 1);
   for (int64_t i = 0; i < n; i++) {
@@ -138,16 +135,14 @@ struct increment {
   int64_t *cell;
 };
 
-static atoll_err increment(void *args, void *stream)
-{
+static atoll_err increment(void *args, void *stream) {
   (void)stream;
   ++*((struct increment *)args)->cell;
   return ATOLL_OK;
 }
 
 /* recv -> task on another queue -> send, ordered by events alone: each rank adds one. */
-static void relay(int rounds)
-{
+static void relay(int rounds) {
   int64_t cell = 0;
   atoll_event *received, *added;
   CHECK_OK(atoll_event_create(&received));
@@ -156,7 +151,8 @@ static void relay(int rounds)
   for (int i = 0; i < rounds; i++) {
     if (check_rank || i) {
       CHECK_OK(atoll_queue_wait(queue, added)); /* the cell is free */
-      CHECK_OK(atoll_comm_recv(comm, queue, &cell, 1, ATOLL_I64, (check_rank + check_size - 1) % check_size, i, received));
+      CHECK_OK(
+          atoll_comm_recv(comm, queue, &cell, 1, ATOLL_I64, (check_rank + check_size - 1) % check_size, i, received));
       CHECK_OK(atoll_queue_wait(compute, received));
     }
     CHECK_OK(atoll_queue_submit(compute, increment, &args, sizeof args));
@@ -173,8 +169,7 @@ static void relay(int rounds)
   atoll_event_destroy(&added);
 }
 
-static void messages_keep_order(void)
-{
+static void messages_keep_order(void) {
   enum { N = 20 };
   int32_t got[N], out[N];
   if (check_rank == 0)
@@ -190,8 +185,7 @@ static void messages_keep_order(void)
     CHECK(got[i] == i);
 }
 
-static void groups(void)
-{
+static void groups(void) {
   atoll_comm *part = (atoll_comm *)1, *node;
   int last = check_rank == check_size - 1;
   CHECK_OK(atoll_comm_split(comm, last ? -1 : 0, -check_rank, "part", &part));
@@ -213,8 +207,7 @@ static void groups(void)
   CHECK(!node);
 }
 
-static void bad_requests(void)
-{
+static void bad_requests(void) {
   float x[4] = {0};
   CHECK(atoll_comm_send(comm, queue, x, 1, ATOLL_F32, check_size, 0, NULL) == ATOLL_USAGE);
   CHECK(atoll_comm_send(comm, queue, x, 1, ATOLL_F32, 0, -1, NULL) == ATOLL_USAGE);
@@ -246,8 +239,7 @@ static void bad_requests(void)
   }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   CHECK(check_size >= 2);
   int small = getenv("ATOLL_TEST_COMM_LIMIT") != NULL;

@@ -13,8 +13,7 @@ struct args {
   atomic_int *from, *to;
 };
 
-static atoll_err add_one(void *args, void *stream)
-{
+static atoll_err add_one(void *args, void *stream) {
   (void)stream;
   struct args *a = args;
   atomic_store(a->to, atomic_load(a->from) + 1);
@@ -22,8 +21,7 @@ static atoll_err add_one(void *args, void *stream)
 }
 
 /* 1 + ... over a chain that hops between two queues; right answer: length. */
-static int chain(uint64_t seed, int with_events)
-{
+static int chain(uint64_t seed, int with_events) {
   enum { LENGTH = 8 };
   static atomic_int cell[LENGTH + 1];
   atoll_device_params p;
@@ -56,15 +54,13 @@ static int chain(uint64_t seed, int with_events)
   return result == LENGTH;
 }
 
-static void with_the_event_it_is_right(void **state)
-{
+static void with_the_event_it_is_right(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 50; seed++)
     assert_true(chain(seed, 1));
 }
 
-static void without_the_event_it_shows(void **state)
-{
+static void without_the_event_it_shows(void **state) {
   (void)state;
   int wrong = 0;
   for (uint64_t seed = 1; seed <= 50; seed++)
@@ -72,8 +68,7 @@ static void without_the_event_it_shows(void **state)
   assert_true(wrong >= 25);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(with_the_event_it_is_right),
                                      cmocka_unit_test(without_the_event_it_shows)};
   return cmocka_run_group_tests(tests, NULL, NULL);

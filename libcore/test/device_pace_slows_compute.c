@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-static atoll_err burn(void *args, void *stream)
-{
+static atoll_err burn(void *args, void *stream) {
   (void)stream;
   double until = atoll_clock_process_cpu() + *(double *)args;
   while (atoll_clock_process_cpu() < until)
@@ -17,8 +16,7 @@ static atoll_err burn(void *args, void *stream)
   return ATOLL_OK;
 }
 
-static double lasts(const char *kind, const char *role, double pace)
-{
+static double lasts(const char *kind, const char *role, double pace) {
   atoll_device_params p;
   atoll_device *d;
   atoll_queue *q;
@@ -35,15 +33,13 @@ static double lasts(const char *kind, const char *role, double pace)
   return seconds;
 }
 
-static void compute_is_slowed(void **state)
-{
+static void compute_is_slowed(void **state) {
   (void)state;
   assert_true(lasts("cpu", "compute", 8) >= 0.24);
   assert_true(lasts("async", "compute", 8) >= 0.24);
 }
 
-static void other_work_is_not(void **state)
-{
+static void other_work_is_not(void **state) {
   (void)state;
   /* The best of several: a busy machine may stretch one of them. */
   double best = 1e9;
@@ -55,8 +51,7 @@ static void other_work_is_not(void **state)
   assert_true(best < 0.24);
 }
 
-static void the_variable_sets_it(void **state)
-{
+static void the_variable_sets_it(void **state) {
   (void)state;
   atoll_device_params p;
   setenv("ATOLL_TEST_PACE", "2.5", 1);
@@ -67,8 +62,7 @@ static void the_variable_sets_it(void **state)
   assert_true(p.pace == 0);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(compute_is_slowed), cmocka_unit_test(other_work_is_not),
                                      cmocka_unit_test(the_variable_sets_it)};
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,8 +15,7 @@ struct step {
   atoll_err err;
 };
 
-static atoll_err step(void *args, void *stream)
-{
+static atoll_err step(void *args, void *stream) {
   struct step *s = args;
   assert_null(stream);
   if (s->err)
@@ -25,8 +24,7 @@ static atoll_err step(void *args, void *stream)
   return ATOLL_OK;
 }
 
-static atoll_device *open_device(const char *kind, uint64_t seed)
-{
+static atoll_device *open_device(const char *kind, uint64_t seed) {
   atoll_device_params p;
   atoll_device *d = NULL;
   atoll_device_params_init(&p);
@@ -35,8 +33,7 @@ static atoll_device *open_device(const char *kind, uint64_t seed)
   return d;
 }
 
-static void tasks_run_in_order(void **state)
-{
+static void tasks_run_in_order(void **state) {
   (void)state;
   for (int k = 0; k < 2; k++) {
     atoll_device *d = open_device(kinds[k], 5);
@@ -60,8 +57,7 @@ static void tasks_run_in_order(void **state)
   }
 }
 
-static void events_order_queues(void **state)
-{
+static void events_order_queues(void **state) {
   (void)state;
   for (int k = 0; k < 2; k++)
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -98,8 +94,7 @@ static void events_order_queues(void **state)
     }
 }
 
-static void errors_stick_until_sync(void **state)
-{
+static void errors_stick_until_sync(void **state) {
   (void)state;
   for (int k = 0; k < 2; k++) {
     atoll_device *d = open_device(kinds[k], 9);
@@ -136,8 +131,7 @@ static void errors_stick_until_sync(void **state)
   }
 }
 
-static void an_event_may_cross_devices(void **state)
-{
+static void an_event_may_cross_devices(void **state) {
   (void)state;
   atoll_device *cpu = open_device("cpu", 1), *async = open_device("async", 3);
   atoll_queue *a, *c;
@@ -165,8 +159,7 @@ static void an_event_may_cross_devices(void **state)
   atoll_device_close(&async);
 }
 
-static void kinds_are_checked(void **state)
-{
+static void kinds_are_checked(void **state) {
   (void)state;
   atoll_device *d = NULL;
   atoll_queue *q = NULL;
@@ -190,8 +183,7 @@ static void kinds_are_checked(void **state)
   assert_null(atoll_device_probe("async"));
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(tasks_run_in_order), cmocka_unit_test(events_order_queues),
                                      cmocka_unit_test(errors_stick_until_sync),
                                      cmocka_unit_test(an_event_may_cross_devices), cmocka_unit_test(kinds_are_checked)};

@@ -1,4 +1,5 @@
-/* Digests are stored in files: known answers, and a streaming form that equals the whole and ignores the machine's byte order. */
+/* Digests are stored in files: known answers, and a streaming form that equals the whole and ignores the machine's byte
+ * order. */
 #include "atoll/digest.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,16 +11,14 @@
 
 #include <cmocka.h>
 
-static void known_answers(void **state)
-{
+static void known_answers(void **state) {
   (void)state;
   char text[33];
   /* XXH3_128bits of nothing, from the xxHash specification's reference implementation. */
   assert_string_equal(atoll_digest_text(atoll_digest_bytes("", 0), text), "99aa06d3014798d86001c324468d497f");
 }
 
-static void text_parses_back(void **state)
-{
+static void text_parses_back(void **state) {
   (void)state;
   char text[33];
   atoll_digest a = atoll_digest_bytes("atoll", 5), b = {0, 0};
@@ -33,8 +32,7 @@ static void text_parses_back(void **state)
   assert_true(atoll_digest_equal(a, b)); /* untouched by failures */
 }
 
-static void stream_equals_whole(void **state)
-{
+static void stream_equals_whole(void **state) {
   (void)state;
   unsigned char data[1000];
   atoll_digester *d = NULL;
@@ -49,12 +47,11 @@ static void stream_equals_whole(void **state)
   atoll_digester_destroy(&d);
 }
 
-static void typed_adders_write_little_endian(void **state)
-{
+static void typed_adders_write_little_endian(void **state) {
   (void)state;
   static const unsigned char expected[] = {0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, /* -2 */
-                                           0, 0, 0, 0, 0, 0, 0xF8, 0x3F,                   /* 1.5 */
-                                           2, 0, 0, 0, 0, 0, 0, 0, 'h', 'i'};
+                                           0,    0,    0,    0,    0,    0,    0xF8, 0x3F, /* 1.5 */
+                                           2,    0,    0,    0,    0,    0,    0,    0,    'h', 'i'};
   atoll_digester *d = NULL;
   assert_int_equal(atoll_digester_create(&d), ATOLL_OK);
   atoll_digester_add_int(d, -2);
@@ -64,8 +61,7 @@ static void typed_adders_write_little_endian(void **state)
   atoll_digester_destroy(&d);
 }
 
-static atoll_digest of_texts(const char *a, const char *b)
-{
+static atoll_digest of_texts(const char *a, const char *b) {
   atoll_digester *d = NULL;
   assert_int_equal(atoll_digester_create(&d), ATOLL_OK);
   atoll_digester_add_text(d, a);
@@ -75,15 +71,13 @@ static atoll_digest of_texts(const char *a, const char *b)
   return v;
 }
 
-static void texts_do_not_run_together(void **state)
-{
+static void texts_do_not_run_together(void **state) {
   (void)state;
   assert_false(atoll_digest_equal(of_texts("ab", "c"), of_texts("a", "bc")));
   assert_false(atoll_digest_equal(of_texts("", "x"), of_texts(NULL, "x")));
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(known_answers),
       cmocka_unit_test(text_parses_back),

@@ -13,8 +13,7 @@
 
 #include <cmocka.h>
 
-static void every_code_has_one_name_and_status(void **state)
-{
+static void every_code_has_one_name_and_status(void **state) {
   (void)state;
   int n = 0, codes[64];
   atoll_err code, parsed;
@@ -36,8 +35,7 @@ static void every_code_has_one_name_and_status(void **state)
   assert_string_equal(atoll_err_name((atoll_err)3), "UNKNOWN");
 }
 
-static void statuses_do_not_move(void **state)
-{
+static void statuses_do_not_move(void **state) {
   (void)state;
   assert_int_equal(ATOLL_OK, 0);
   assert_int_equal(ATOLL_USAGE, 64);
@@ -46,8 +44,7 @@ static void statuses_do_not_move(void **state)
   assert_int_equal(ATOLL_NONFINITE, 80);
 }
 
-static void message_names_value_and_place(void **state)
-{
+static void message_names_value_and_place(void **state) {
   (void)state;
   errno = ENOSPC;
   assert_int_equal(atoll_fail(ATOLL_IO, "shard %d holds %zu bytes", 3, (size_t)17), ATOLL_IO);
@@ -63,8 +60,7 @@ static void message_names_value_and_place(void **state)
   assert_string_equal(atoll_err_message(), "");
 }
 
-static void long_message_is_cut_visibly(void **state)
-{
+static void long_message_is_cut_visibly(void **state) {
   (void)state;
   char text[5000];
   memset(text, 'x', sizeof text - 1);
@@ -75,15 +71,13 @@ static void long_message_is_cut_visibly(void **state)
   assert_string_equal(atoll_err_message() + n - 3, "...");
 }
 
-static void *fail_elsewhere(void *arg)
-{
+static void *fail_elsewhere(void *arg) {
   *(int *)arg = atoll_err_message()[0] == 0;
   atoll_fail(ATOLL_IO, "other thread");
   return NULL;
 }
 
-static void message_is_per_thread(void **state)
-{
+static void message_is_per_thread(void **state) {
   (void)state;
   pthread_t thread;
   int began_empty = 0;
@@ -94,15 +88,13 @@ static void message_is_per_thread(void **state)
   assert_string_equal(atoll_err_message(), "mine");
 }
 
-static atoll_err tries(int fails, int *reached)
-{
+static atoll_err tries(int fails, int *reached) {
   ATOLL_TRY(fails ? ATOLL_NOMEM : ATOLL_OK);
   *reached = 1;
   return ATOLL_OK;
 }
 
-static void try_passes_the_code_on(void **state)
-{
+static void try_passes_the_code_on(void **state) {
   (void)state;
   int reached = 0;
   assert_int_equal(tries(1, &reached), ATOLL_NOMEM);
@@ -111,12 +103,14 @@ static void try_passes_the_code_on(void **state)
   assert_int_equal(reached, 1);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_code_has_one_name_and_status), cmocka_unit_test(statuses_do_not_move),
-      cmocka_unit_test(message_names_value_and_place),      cmocka_unit_test(long_message_is_cut_visibly),
-      cmocka_unit_test(message_is_per_thread),              cmocka_unit_test(try_passes_the_code_on),
+      cmocka_unit_test(every_code_has_one_name_and_status),
+      cmocka_unit_test(statuses_do_not_move),
+      cmocka_unit_test(message_names_value_and_place),
+      cmocka_unit_test(long_message_is_cut_visibly),
+      cmocka_unit_test(message_is_per_thread),
+      cmocka_unit_test(try_passes_the_code_on),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Who sees what: the story on rank 0 only, warnings on standard error once, everything in the rank's appended file. Each case is a
- * child process whose standard output and error are files. */
+/* Who sees what: the story on rank 0 only, warnings on standard error once, everything in the rank's appended file.
+ * Each case is a child process whose standard output and error are files. */
 #include "atoll/log.h"
 
 #include <fcntl.h>
@@ -19,8 +19,7 @@
 static char folder[] = "log-XXXXXX";
 static char out_text[65536], err_text[65536], file_text[65536];
 
-static void read_file(const char *name, char *text, size_t n)
-{
+static void read_file(const char *name, char *text, size_t n) {
   char path[256];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   FILE *f = fopen(path, "r");
@@ -30,8 +29,7 @@ static void read_file(const char *name, char *text, size_t n)
     fclose(f);
 }
 
-static void run(void (*body)(void), const char *log_name)
-{
+static void run(void (*body)(void), const char *log_name) {
   char path[256];
   fflush(NULL);
   pid_t pid = fork();
@@ -54,16 +52,14 @@ static void run(void (*body)(void), const char *log_name)
     read_file(log_name, file_text, sizeof file_text);
 }
 
-static int count(const char *text, const char *word)
-{
+static int count(const char *text, const char *word) {
   int n = 0;
   for (const char *s = text; (s = strstr(s, word)); s += strlen(word))
     n++;
   return n;
 }
 
-static void speak_as(int rank)
-{
+static void speak_as(int rank) {
   if (atoll_log_open(folder, rank, 1))
     _exit(1);
   atoll_say("story %d", 7);
@@ -77,8 +73,7 @@ static void speak_as(int rank)
 static void rank_zero(void) { speak_as(0); }
 static void rank_three(void) { speak_as(3); }
 
-static void rank_zero_tells_the_story(void **state)
-{
+static void rank_zero_tells_the_story(void **state) {
   (void)state;
   run(rank_zero, "rank-00000.a1.log");
   assert_string_equal(out_text, "story 7\nstep 1\n");
@@ -91,8 +86,7 @@ static void rank_zero_tells_the_story(void **state)
   assert_int_equal(count(file_text, "story 7"), 2); /* appended */
 }
 
-static void other_ranks_only_warn(void **state)
-{
+static void other_ranks_only_warn(void **state) {
   (void)state;
   run(rank_three, "rank-00003.a1.log");
   assert_string_equal(out_text, "");
@@ -100,36 +94,31 @@ static void other_ranks_only_warn(void **state)
   assert_int_equal(count(file_text, "story 7"), 1);
 }
 
-static void json_body(void)
-{
+static void json_body(void) {
   atoll_log_story_to_stderr(1);
   atoll_say("story");
   printf("{}\n");
   fflush(stdout);
 }
-static void story_leaves_standard_output_to_json(void **state)
-{
+static void story_leaves_standard_output_to_json(void **state) {
   (void)state;
   run(json_body, NULL);
   assert_string_equal(out_text, "{}\n");
   assert_string_equal(err_text, "story\n");
 }
 
-static void debug_body(void)
-{
+static void debug_body(void) {
   setenv("ATOLL_LOG", "debug", 1);
   atoll_log_open(folder, 5, 2);
   atoll_debug("seen %s", "now");
 }
-static void quiet_body(void)
-{
+static void quiet_body(void) {
   setenv("ATOLL_LOG", "error", 1);
   atoll_log_open(folder, 6, 2);
   atoll_warn("on the screen only");
   atoll_log(ATOLL_LOG_ERROR, "in both");
 }
-static void environment_chooses_the_level(void **state)
-{
+static void environment_chooses_the_level(void **state) {
   (void)state;
   run(debug_body, "rank-00005.a2.log");
   assert_int_equal(count(file_text, "seen now"), 1);
@@ -140,22 +129,19 @@ static void environment_chooses_the_level(void **state)
   assert_int_equal(count(err_text, "screen"), 1);
 }
 
-static void long_body(void)
-{
+static void long_body(void) {
   char text[9000];
   memset(text, 'y', sizeof text - 1);
   text[sizeof text - 1] = 0;
   atoll_say("%s", text);
 }
-static void long_lines_are_whole(void **state)
-{
+static void long_lines_are_whole(void **state) {
   (void)state;
   run(long_body, NULL);
   assert_int_equal(strlen(out_text), 9000);
 }
 
-static void full_body(void)
-{
+static void full_body(void) {
   /* /dev/full answers ENOSPC: the log gives the file up, tells once, and goes on. */
   char path[256];
   snprintf(path, sizeof path, "%s/rank-00008.a1.log", folder);
@@ -164,22 +150,19 @@ static void full_body(void)
   atoll_say("first");
   atoll_say("second");
 }
-static void full_disk_does_not_end_the_run(void **state)
-{
+static void full_disk_does_not_end_the_run(void **state) {
   (void)state;
   run(full_body, NULL);
   assert_int_equal(count(err_text, "No space left"), 1);
 }
 
-static void missing_folder_is_an_error(void **state)
-{
+static void missing_folder_is_an_error(void **state) {
   (void)state;
   assert_int_equal(atoll_log_open("no/such/folder", 0, 1), ATOLL_IO);
   assert_non_null(strstr(atoll_err_message(), "no/such/folder/rank-00000.a1.log: No such file"));
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rank_zero_tells_the_story),
       cmocka_unit_test(other_ranks_only_warn),

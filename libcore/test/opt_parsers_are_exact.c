@@ -3,12 +3,20 @@
 
 #include <locale.h>
 
-static void integers(void **state)
-{
+static void integers(void **state) {
   (void)state;
-  static const struct { const char *text; int64_t v; } good[] = {
-      {"0", 0}, {"-0", 0}, {"+7", 7}, {"007", 7}, {"9223372036854775807", INT64_MAX}, {"-9223372036854775808", INT64_MIN}};
-  static const char *const bad[] = {"", "-", "+", " 1", "1 ", "1.0", "1e3", "0x1", "1_0", "--1", "9223372036854775808", "-9223372036854775809", "\xD9\xA1"};
+  static const struct {
+    const char *text;
+    int64_t v;
+  } good[] = {{"0", 0},
+              {"-0", 0},
+              {"+7", 7},
+              {"007", 7},
+              {"9223372036854775807", INT64_MAX},
+              {"-9223372036854775808", INT64_MIN}};
+  static const char *const bad[] = {
+      "",        "-", "+", " 1", "1 ", "1.0", "1e3", "0x1", "1_0", "--1", "9223372036854775808", "-9223372036854775809",
+      "\xD9\xA1"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     int64_t v = 1;
     assert_int_equal(atoll_parse_int(good[i].text, &v), 0);
@@ -21,13 +29,17 @@ static void integers(void **state)
   }
 }
 
-static void reals(void **state)
-{
+static void reals(void **state) {
   (void)state;
-  static const struct { const char *text; double v; } good[] = {
-      {"0", 0}, {"-1.5", -1.5}, {".5", .5}, {"5.", 5}, {"1e3", 1000}, {"1E-3", 1e-3}, {"+2.5e+2", 250}, {"1e-999", 0},
-      {"1.7976931348623157e308", 1.7976931348623157e308}, {"0.1", 0.1}};
-  static const char *const bad[] = {"", ".", "-", "e5", "1e", "1e+", "1,5", " 1", "1 ", "0x1p3", "nan", "inf", "-.inf", "infinity", "1e999", "1.2.3", "1f", "nan(1)"};
+  static const struct {
+    const char *text;
+    double v;
+  } good[] = {{"0", 0},         {"-1.5", -1.5}, {".5", .5},
+              {"5.", 5},        {"1e3", 1000},  {"1E-3", 1e-3},
+              {"+2.5e+2", 250}, {"1e-999", 0},  {"1.7976931348623157e308", 1.7976931348623157e308},
+              {"0.1", 0.1}};
+  static const char *const bad[] = {"",      ".",   "-",   "e5",    "1e",       "1e+",   "1,5",   " 1", "1 ",
+                                    "0x1p3", "nan", "inf", "-.inf", "infinity", "1e999", "1.2.3", "1f", "nan(1)"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     double v = -77;
     assert_int_equal(atoll_parse_real(good[i].text, &v), 0);
@@ -40,14 +52,41 @@ static void reals(void **state)
   }
 }
 
-static void sizes(void **state)
-{
+static void sizes(void **state) {
   (void)state;
-  static const struct { const char *text; int64_t v; } good[] = {
-      {"0", 0}, {"17", 17}, {"17B", 17}, {"1kB", 1000}, {"1KiB", 1024}, {"2 MiB", 2 << 20}, {"1.5GiB", INT64_C(3) << 29},
-      {"0.3GB", 300000000}, {"0.1KiB", 102}, {"3TB", INT64_C(3000000000000)}, {"8191PiB", INT64_C(8191) << 50}, {"9223372036854775807", INT64_MAX}};
-  static const char *const bad[] = {"", "B", "-1", "+1", "1K", "1k", "1G", "1gib", "1KB", "1 kB ", "1  kB", ".5GiB", "1.GiB", "8192PiB", "9223372036854775808",
-                                    "1e3", "1.0123456789GiB", "9223372036854775807.5"};
+  static const struct {
+    const char *text;
+    int64_t v;
+  } good[] = {{"0", 0},
+              {"17", 17},
+              {"17B", 17},
+              {"1kB", 1000},
+              {"1KiB", 1024},
+              {"2 MiB", 2 << 20},
+              {"1.5GiB", INT64_C(3) << 29},
+              {"0.3GB", 300000000},
+              {"0.1KiB", 102},
+              {"3TB", INT64_C(3000000000000)},
+              {"8191PiB", INT64_C(8191) << 50},
+              {"9223372036854775807", INT64_MAX}};
+  static const char *const bad[] = {"",
+                                    "B",
+                                    "-1",
+                                    "+1",
+                                    "1K",
+                                    "1k",
+                                    "1G",
+                                    "1gib",
+                                    "1KB",
+                                    "1 kB ",
+                                    "1  kB",
+                                    ".5GiB",
+                                    "1.GiB",
+                                    "8192PiB",
+                                    "9223372036854775808",
+                                    "1e3",
+                                    "1.0123456789GiB",
+                                    "9223372036854775807.5"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     int64_t v = -1;
     assert_int_equal(atoll_parse_bytes(good[i].text, &v), 0);
@@ -60,14 +99,33 @@ static void sizes(void **state)
   }
 }
 
-static void times(void **state)
-{
+static void times(void **state) {
   (void)state;
-  static const struct { const char *text; double v; } good[] = {
-      {"0", 0}, {"90", 90}, {"1.5h", 5400}, {"30ms", 0.03}, {"9ms", 0.009}, {"30 s", 30}, {"2min", 120}, {"1d", 86400}, {"-5s", -5}, {"1e3s", 1000}, {"1E-3", 1e-3},
-      {"01:02:03", 3723}, {"1-12:00:00", 129600}, {"100:00:00", 360000}, {"00:00:30", 30}};
-  static const char *const bad[] = {"", "s", "1 ", "5m", "5M", "1:00", "1-24:00:00", "00:60:00", "00:00:60", "1-00:00", "::", "-1:00:00", "00:00:00s",
-                                    "1h30min", "inf", "nan", "1e308d", "1-1-00:00:00", "0000000000001:00:00"};
+  static const struct {
+    const char *text;
+    double v;
+  } good[] = {{"0", 0},       {"90", 90},         {"1.5h", 5400},         {"30ms", 0.03},        {"9ms", 0.009},
+              {"30 s", 30},   {"2min", 120},      {"1d", 86400},          {"-5s", -5},           {"1e3s", 1000},
+              {"1E-3", 1e-3}, {"01:02:03", 3723}, {"1-12:00:00", 129600}, {"100:00:00", 360000}, {"00:00:30", 30}};
+  static const char *const bad[] = {"",
+                                    "s",
+                                    "1 ",
+                                    "5m",
+                                    "5M",
+                                    "1:00",
+                                    "1-24:00:00",
+                                    "00:60:00",
+                                    "00:00:60",
+                                    "1-00:00",
+                                    "::",
+                                    "-1:00:00",
+                                    "00:00:00s",
+                                    "1h30min",
+                                    "inf",
+                                    "nan",
+                                    "1e308d",
+                                    "1-1-00:00:00",
+                                    "0000000000001:00:00"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     double v = -77;
     if (atoll_parse_seconds(good[i].text, &v) || v != good[i].v)
@@ -80,8 +138,7 @@ static void times(void **state)
   }
 }
 
-static void nearest_words(void **state)
-{
+static void nearest_words(void **state) {
   (void)state;
   static const char *const words[] = {"every_steps", "every_seconds", "keep", "dir", NULL, "", "verify"};
   const size_t n = sizeof words / sizeof *words;
@@ -102,8 +159,7 @@ static void nearest_words(void **state)
   free(big);
 }
 
-static void locale_does_not_matter(void **state)
-{
+static void locale_does_not_matter(void **state) {
   (void)state;
   struct sample s;
   char value[64];
@@ -124,8 +180,7 @@ static void locale_does_not_matter(void **state)
   sample_close(&s);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(integers), cmocka_unit_test(reals),         cmocka_unit_test(sizes),
       cmocka_unit_test(times),    cmocka_unit_test(nearest_words), cmocka_unit_test(locale_does_not_matter),

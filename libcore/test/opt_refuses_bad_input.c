@@ -1,5 +1,5 @@
-/* Every malformed file or word names its place, what was found, what was expected and, where there is one, the nearest right word; and
- * leaves the options as they were. */
+/* Every malformed file or word names its place, what was found, what was expected and, where there is one, the nearest
+ * right word; and leaves the options as they were. */
 #include "opt_test.h"
 
 #include <unistd.h>
@@ -18,13 +18,16 @@ static const struct {
     {"ckpt.include: x\n", "unknown key 'ckpt.include'"},
     {"'': 5\n", "job.yaml:1: unknown key ''"},
     /* repeated keys */
-    {"ckpt:\n  every_steps: 5\n  verify: no\n  every_steps: 6\n", "job.yaml:4: ckpt.every_steps is given again, first at line 2"},
+    {"ckpt:\n  every_steps: 5\n  verify: no\n  every_steps: 6\n",
+     "job.yaml:4: ckpt.every_steps is given again, first at line 2"},
     {"ckpt:\n  every_steps: 5\nckpt.every_steps: 6\n", "job.yaml:3: ckpt.every_steps is given again, first at line 2"},
     {"ckpt: {every_steps: 5}\nckpt: {verify: no}\n", "job.yaml:2: ckpt is given again, first at line 1"},
-    {"plan.tuner: {depth: 1}\nplan:\n  tuner:\n    depth: 1\n", "job.yaml:4: plan.tuner.depth is given again, first at line 1"},
+    {"plan.tuner: {depth: 1}\nplan:\n  tuner:\n    depth: 1\n",
+     "job.yaml:4: plan.tuner.depth is given again, first at line 1"},
     {"include: a\ninclude: b\n", "job.yaml:2: include is given again, first at line 1"},
     /* types, units, ranges */
-    {"ckpt.every_steps: ten\n", "job.yaml:1: ckpt.every_steps: found 'ten', expected an integer in 1..1000000000 steps"},
+    {"ckpt.every_steps: ten\n",
+     "job.yaml:1: ckpt.every_steps: found 'ten', expected an integer in 1..1000000000 steps"},
     {"ckpt.every_steps: 0\n", "found '0', expected an integer in 1..1000000000 steps"},
     {"ckpt.every_steps: 1e3\n", "found '1e3', expected an integer"},
     {"ckpt.every_steps: 1_000\n", "found '1_000', expected an integer"},
@@ -58,7 +61,8 @@ static const struct {
     {"ckpt.verify: maybe\n", "found 'maybe', expected true or false"},
     {"ckpt.format: hdf\n", "found 'hdf', expected one of hdf5|safetensors|raw; did you mean 'hdf5'?"},
     {"ckpt.format: 0\n", "found '0', expected one of hdf5|safetensors|raw"},
-    {"ckpt.sizes: [1, 65]\n", "ckpt.sizes: found '1,65', expected a list of integers such as [1, 2, 4], each in 1..64 ranks"},
+    {"ckpt.sizes: [1, 65]\n",
+     "ckpt.sizes: found '1,65', expected a list of integers such as [1, 2, 4], each in 1..64 ranks"},
     {"ckpt.sizes:\n  - 1\n  - [2]\n", "job.yaml:3: ckpt.sizes: found a list in the list"},
     {"ckpt.sizes: [1, '2,3']\n", "found '2,3' in the list"},
     {"ckpt.sizes: 1;2\n", "found '1;2'"},
@@ -83,11 +87,12 @@ static const struct {
     {"ckpt.dir: \"a\\0b\"\n", "job.yaml:1: found a NUL character in a value"},
     {"ckpt.every_steps: 5\nckpt.dir: \xFF\n", "job.yaml:2: ~expected UTF-8 text"},
     {"ckpt.dir: a\x01\n", "control characters"},
-    {"\xFF\xFE" "c", "expected UTF-8 text"},
+    {"\xFF\xFE"
+     "c",
+     "expected UTF-8 text"},
 };
 
-static void files_are_refused_with_their_place(void **state)
-{
+static void files_are_refused_with_their_place(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
     struct sample s;
@@ -99,8 +104,7 @@ static void files_are_refused_with_their_place(void **state)
   }
 }
 
-static void nothing_is_applied_before_all_is_checked(void **state)
-{
+static void nothing_is_applied_before_all_is_checked(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
@@ -110,8 +114,7 @@ static void nothing_is_applied_before_all_is_checked(void **state)
   sample_close(&s);
 }
 
-static void words_are_refused(void **state)
-{
+static void words_are_refused(void **state) {
   (void)state;
   static const struct {
     const char *word, *fragments;
@@ -130,13 +133,13 @@ static void words_are_refused(void **state)
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     assert_refused(atoll_opts_set(s.opts, words[i].word), ATOLL_USAGE, words[i].fragments);
   assert_ok(atoll_opts_set(s.opts, "ckpt.every_steps=5"));
-  assert_refused(atoll_opts_set(s.opts, "ckpt.every_steps=6"), ATOLL_USAGE, "command line: ckpt.every_steps is given again");
+  assert_refused(atoll_opts_set(s.opts, "ckpt.every_steps=6"), ATOLL_USAGE,
+                 "command line: ckpt.every_steps is given again");
   assert_int_equal(s.ckpt.every_steps, 5);
   sample_close(&s);
 }
 
-static void limits_are_limits(void **state)
-{
+static void limits_are_limits(void **state) {
   (void)state;
   struct sample s;
   char text[1200];
@@ -162,10 +165,10 @@ static void limits_are_limits(void **state)
   sample_close(&s);
 }
 
-static void empty_files_change_nothing(void **state)
-{
+static void empty_files_change_nothing(void **state) {
   (void)state;
-  static const char *const texts[] = {"", "\n", "# only a comment\n", "---\n", "{}\n", "ckpt:\n", "ckpt:\n  # keep: 5\nplan:\n  tuner:\n"};
+  static const char *const texts[] = {
+      "", "\n", "# only a comment\n", "---\n", "{}\n", "ckpt:\n", "ckpt:\n  # keep: 5\nplan:\n  tuner:\n"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     struct sample s;
     sample_open(&s);
@@ -175,11 +178,12 @@ static void empty_files_change_nothing(void **state)
   }
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(files_are_refused_with_their_place), cmocka_unit_test(nothing_is_applied_before_all_is_checked),
-      cmocka_unit_test(words_are_refused),                  cmocka_unit_test(limits_are_limits),
+      cmocka_unit_test(files_are_refused_with_their_place),
+      cmocka_unit_test(nothing_is_applied_before_all_is_checked),
+      cmocka_unit_test(words_are_refused),
+      cmocka_unit_test(limits_are_limits),
       cmocka_unit_test(empty_files_change_nothing),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

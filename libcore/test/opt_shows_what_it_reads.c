@@ -1,10 +1,10 @@
-/* Print, help, YAML copy and digest all come from the table and agree with the values: the copy read back gives the same digest. */
+/* Print, help, YAML copy and digest all come from the table and agree with the values: the copy read back gives the
+ * same digest. */
 #include "opt_test.h"
 
 #include <unistd.h>
 
-static char *capture(const atoll_opts *opts, void (*show)(const atoll_opts *, FILE *))
-{
+static char *capture(const atoll_opts *opts, void (*show)(const atoll_opts *, FILE *)) {
   char *text = NULL;
   size_t n = 0;
   FILE *f = open_memstream(&text, &n);
@@ -14,8 +14,7 @@ static char *capture(const atoll_opts *opts, void (*show)(const atoll_opts *, FI
   return text;
 }
 
-static void print_names_source_default_and_range(void **state)
-{
+static void print_names_source_default_and_range(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
@@ -34,8 +33,7 @@ static void print_names_source_default_and_range(void **state)
   sample_close(&s);
 }
 
-static void help_lists_every_key(void **state)
-{
+static void help_lists_every_key(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
@@ -48,11 +46,25 @@ static void help_lists_every_key(void **state)
   sample_close(&s);
 }
 
-static void copy_reads_back_to_the_same_values(void **state)
-{
+static void copy_reads_back_to_the_same_values(void **state) {
   (void)state;
-  static const char *const dirs[] = {"",       "plain", "no",  "~",     "1e3", "a: b # c", "\"quoted\" \\ 'x'", "line\nbreak\ttab",
-                                     " blank ", "- x",  "{a}", "\xC3\xA9\xE2\x80\xA8\xC2\x85\xEF\xBB\xBF\xF0\x9F\x8C\xB4", "\x01\x7F", "%", "*a", "&a", "!x"};
+  static const char *const dirs[] = {"",
+                                     "plain",
+                                     "no",
+                                     "~",
+                                     "1e3",
+                                     "a: b # c",
+                                     "\"quoted\" \\ 'x'",
+                                     "line\nbreak\ttab",
+                                     " blank ",
+                                     "- x",
+                                     "{a}",
+                                     "\xC3\xA9\xE2\x80\xA8\xC2\x85\xEF\xBB\xBF\xF0\x9F\x8C\xB4",
+                                     "\x01\x7F",
+                                     "%",
+                                     "*a",
+                                     "&a",
+                                     "!x"};
   static const char *const reals[] = {"0.1", "1e-300", "0.30000000000000004", "1", "0", "5e-324"};
   for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
     struct sample a, b;
@@ -78,8 +90,7 @@ static void copy_reads_back_to_the_same_values(void **state)
   }
 }
 
-static void digest_follows_values_not_sources(void **state)
-{
+static void digest_follows_values_not_sources(void **state) {
   (void)state;
   struct sample a, b;
   const char *const ckpt[] = {"ckpt", NULL}, *const plan[] = {"plan.tuner", NULL};
@@ -100,8 +111,7 @@ static void digest_follows_values_not_sources(void **state)
   sample_close(&b);
 }
 
-static void lookup_by_key(void **state)
-{
+static void lookup_by_key(void **state) {
   (void)state;
   struct sample s;
   char value[64];
@@ -114,11 +124,12 @@ static void lookup_by_key(void **state)
   sample_close(&s);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(print_names_source_default_and_range), cmocka_unit_test(help_lists_every_key),
-      cmocka_unit_test(copy_reads_back_to_the_same_values),   cmocka_unit_test(digest_follows_values_not_sources),
+      cmocka_unit_test(print_names_source_default_and_range),
+      cmocka_unit_test(help_lists_every_key),
+      cmocka_unit_test(copy_reads_back_to_the_same_values),
+      cmocka_unit_test(digest_follows_values_not_sources),
       cmocka_unit_test(lookup_by_key),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,11 @@
-/* Default < included file < file < environment < command line, whatever the order of the calls, and the winner is named. */
+/* Default < included file < file < environment < command line, whatever the order of the calls, and the winner is
+ * named. */
 #include "opt_test.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void defaults_fill_the_struct(void **state)
-{
+static void defaults_fill_the_struct(void **state) {
   (void)state;
   struct sample s;
   ckpt_sample alone;
@@ -26,8 +26,7 @@ static void defaults_fill_the_struct(void **state)
   sample_close(&s);
 }
 
-static void nested_and_dotted_keys_are_the_same(void **state)
-{
+static void nested_and_dotted_keys_are_the_same(void **state) {
   (void)state;
   static const char *const texts[] = {
       "ckpt:\n  every_steps: 7\nplan:\n  tuner:\n    depth: 3\n",
@@ -46,13 +45,13 @@ static void nested_and_dotted_keys_are_the_same(void **state)
   }
 }
 
-static void every_type_is_read(void **state)
-{
+static void every_type_is_read(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
-  assert_ok(sample_text(&s, "ckpt:\n  budget: 1.5 GiB\n  verify: No\n  format: raw\n  timeout: 01:30:00\n  ratio: 2.5e-1\n"
-                            "  scale: .inf\n  dir: \"a \\u00e9 \\\"b\\\"\"\n  sizes: [4, 8,16]\n"));
+  assert_ok(sample_text(&s,
+                        "ckpt:\n  budget: 1.5 GiB\n  verify: No\n  format: raw\n  timeout: 01:30:00\n  ratio: 2.5e-1\n"
+                        "  scale: .inf\n  dir: \"a \\u00e9 \\\"b\\\"\"\n  sizes: [4, 8,16]\n"));
   assert_int_equal(s.ckpt.budget, INT64_C(3) << 29);
   assert_int_equal(s.ckpt.verify, 0);
   assert_int_equal(s.ckpt.format, 2);
@@ -68,8 +67,7 @@ static void every_type_is_read(void **state)
   sample_close(&s);
 }
 
-static void stronger_sources_win_in_any_order(void **state)
-{
+static void stronger_sources_win_in_any_order(void **state) {
   (void)state;
   for (int order = 0; order < 6; order++) {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
@@ -98,8 +96,7 @@ static void stronger_sources_win_in_any_order(void **state)
   }
 }
 
-static void environment_knows_its_own(void **state)
-{
+static void environment_knows_its_own(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
@@ -113,26 +110,28 @@ static void environment_knows_its_own(void **state)
   setenv("ATOLL_CKPTX", "x", 1);
   assert_ok(atoll_opts_load_env(s.opts));
   setenv("ATOLL_CKPT_EVERY_STEP", "5", 1);
-  assert_refused(atoll_opts_load_env(s.opts), ATOLL_USAGE, "'ATOLL_CKPT_EVERY_STEP'~did you mean 'ATOLL_CKPT_EVERY_STEPS'");
+  assert_refused(atoll_opts_load_env(s.opts), ATOLL_USAGE,
+                 "'ATOLL_CKPT_EVERY_STEP'~did you mean 'ATOLL_CKPT_EVERY_STEPS'");
   unsetenv("ATOLL_CKPT_EVERY_STEP");
   setenv("ATOLL_CKPT_RATIO", "3", 1);
   setenv("ATOLL_CKPT_DIR", "d", 1);
-  assert_refused(atoll_opts_load_env(s.opts), ATOLL_USAGE, "ATOLL_CKPT_RATIO: ckpt.ratio: found '3', expected a number in 0..1");
+  assert_refused(atoll_opts_load_env(s.opts), ATOLL_USAGE,
+                 "ATOLL_CKPT_RATIO: ckpt.ratio: found '3', expected a number in 0..1");
   assert_string_equal(s.ckpt.dir, ""); /* all or nothing */
   unsetenv("ATOLL_CKPT_RATIO");
   unsetenv("ATOLL_CKPT_DIR");
   sample_close(&s);
 }
 
-static void bad_tables_are_internal_errors(void **state)
-{
+static void bad_tables_are_internal_errors(void **state) {
   (void)state;
   static const atoll_opt_def bad_default[] = {{"x", ATOLL_OPT_INT, 0, "ten", "", "", ""}, {0}};
   static const atoll_opt_def out_of_range[] = {{"x", ATOLL_OPT_INT, 0, "5", "6..", "", ""}, {0}};
   static const atoll_opt_def bad_range[] = {{"x", ATOLL_OPT_INT, 0, "5", "6", "", ""}, {0}};
   static const atoll_opt_def same_env[] = {{"tuner_depth", ATOLL_OPT_INT, 0, "5", "", "", ""}, {0}};
   static const atoll_opt_def taken[] = {{"include", ATOLL_OPT_INT, 0, "5", "", "", ""}, {0}};
-  const atoll_opt_table tables[] = {{"a", bad_default}, {"b", out_of_range}, {"c", bad_range}, {"plan", same_env}, {"", taken}};
+  const atoll_opt_table tables[] = {
+      {"a", bad_default}, {"b", out_of_range}, {"c", bad_range}, {"plan", same_env}, {"", taken}};
   struct sample s;
   int64_t field = 77;
   sample_open(&s);
@@ -149,23 +148,20 @@ static void bad_tables_are_internal_errors(void **state)
 
 static char folder[] = "opt-XXXXXX";
 
-static const char *path_of(const char *name)
-{
+static const char *path_of(const char *name) {
   static char path[300];
   snprintf(path, sizeof path, "%s/%s", folder, name);
   return path;
 }
 
-static void write_file(const char *name, const char *text)
-{
+static void write_file(const char *name, const char *text) {
   FILE *f = fopen(path_of(name), "w");
   assert_non_null(f);
   fputs(text, f);
   fclose(f);
 }
 
-static void including_file_overrides(void **state)
-{
+static void including_file_overrides(void **state) {
   (void)state;
   struct sample s;
   char origin[300];
@@ -186,21 +182,24 @@ static void including_file_overrides(void **state)
   sample_close(&s);
 }
 
-static void bad_includes_name_their_place(void **state)
-{
+static void bad_includes_name_their_place(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
   write_file("a.yaml", "ckpt.every_steps: 5\ninclude: b.yaml\n");
   write_file("b.yaml", "include:\n  - a.yaml\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("a.yaml")), ATOLL_USAGE, "b.yaml:2: include of~a.yaml~each other");
+  assert_refused(atoll_opts_load_file(s.opts, path_of("a.yaml")), ATOLL_USAGE,
+                 "b.yaml:2: include of~a.yaml~each other");
   write_file("c.yaml", "\ninclude: gone.yaml\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("c.yaml")), ATOLL_NOINPUT, "c.yaml:2: include: open~gone.yaml: No such file");
+  assert_refused(atoll_opts_load_file(s.opts, path_of("c.yaml")), ATOLL_NOINPUT,
+                 "c.yaml:2: include: open~gone.yaml: No such file");
   write_file("d.yaml", "include: {x: y}\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("d.yaml")), ATOLL_USAGE, "d.yaml:1: include: found a mapping, expected a path");
+  assert_refused(atoll_opts_load_file(s.opts, path_of("d.yaml")), ATOLL_USAGE,
+                 "d.yaml:1: include: found a mapping, expected a path");
   write_file("e.yaml", "include: f.yaml\n");
   write_file("f.yaml", "ckpt.every_steps: 5\n\nckpt.evry_steps: 5\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("e.yaml")), ATOLL_USAGE, "f.yaml:3: unknown key 'ckpt.evry_steps'~did you mean 'ckpt.every_steps'");
+  assert_refused(atoll_opts_load_file(s.opts, path_of("e.yaml")), ATOLL_USAGE,
+                 "f.yaml:3: unknown key 'ckpt.evry_steps'~did you mean 'ckpt.every_steps'");
   assert_refused(atoll_opts_load_file(s.opts, folder), ATOLL_NOINPUT, "Is a directory");
   assert_refused(atoll_opts_load_file(s.opts, "none.yaml"), ATOLL_NOINPUT, "open none.yaml: No such file");
   assert_int_equal(s.ckpt.every_steps, 100);
@@ -216,13 +215,12 @@ static void bad_includes_name_their_place(void **state)
   sample_close(&s);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(defaults_fill_the_struct),          cmocka_unit_test(nested_and_dotted_keys_are_the_same),
-      cmocka_unit_test(every_type_is_read),                cmocka_unit_test(stronger_sources_win_in_any_order),
-      cmocka_unit_test(environment_knows_its_own),         cmocka_unit_test(bad_tables_are_internal_errors),
-      cmocka_unit_test(including_file_overrides),          cmocka_unit_test(bad_includes_name_their_place),
+      cmocka_unit_test(defaults_fill_the_struct),  cmocka_unit_test(nested_and_dotted_keys_are_the_same),
+      cmocka_unit_test(every_type_is_read),        cmocka_unit_test(stronger_sources_win_in_any_order),
+      cmocka_unit_test(environment_knows_its_own), cmocka_unit_test(bad_tables_are_internal_errors),
+      cmocka_unit_test(including_file_overrides),  cmocka_unit_test(bad_includes_name_their_place),
   };
   if (!mkdtemp(folder))
     return 1;

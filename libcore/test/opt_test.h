@@ -30,10 +30,12 @@ typedef struct tuner_sample {
 } tuner_sample;
 
 static const atoll_opt_def ckpt_defs[] = {
-    {"every_steps", ATOLL_OPT_INT, offsetof(ckpt_sample, every_steps), "100", "1..1000000000", "steps", "Save after so many steps."},
+    {"every_steps", ATOLL_OPT_INT, offsetof(ckpt_sample, every_steps), "100", "1..1000000000", "steps",
+     "Save after so many steps."},
     {"budget", ATOLL_OPT_BYTES, offsetof(ckpt_sample, budget), "64MiB", "1KiB..", "B", "Bytes of the image."},
     {"verify", ATOLL_OPT_BOOL, offsetof(ckpt_sample, verify), "true", "", "", "Read back what was written."},
-    {"format", ATOLL_OPT_ENUM, offsetof(ckpt_sample, format), "hdf5", "hdf5|safetensors|raw", "", "Form of the shards."},
+    {"format", ATOLL_OPT_ENUM, offsetof(ckpt_sample, format), "hdf5", "hdf5|safetensors|raw", "",
+     "Form of the shards."},
     {"timeout", ATOLL_OPT_SECONDS, offsetof(ckpt_sample, timeout), "2min", "0..1d", "s", "Longest wait."},
     {"ratio", ATOLL_OPT_REAL, offsetof(ckpt_sample, ratio), "0.5", "0..1", "", "A share."},
     {"scale", ATOLL_OPT_REAL, offsetof(ckpt_sample, scale), "1", "0..inf", "", "A factor, possibly without bound."},
@@ -54,41 +56,39 @@ struct sample {
   tuner_sample tuner;
 };
 
-static void sample_open(struct sample *s)
-{
+static void sample_open(struct sample *s) {
   memset(s, 0, sizeof *s);
   assert_int_equal(atoll_opts_create(&s->opts), ATOLL_OK);
   assert_int_equal(atoll_opts_add(s->opts, &ckpt_table, &s->ckpt), ATOLL_OK);
   assert_int_equal(atoll_opts_add(s->opts, &tuner_table, &s->tuner), ATOLL_OK);
 }
-static void sample_close(struct sample *s)
-{
+static void sample_close(struct sample *s) {
   atoll_opts_destroy(&s->opts);
   assert_null(s->opts);
 }
 
-static atoll_err sample_text(struct sample *s, const char *text) { return atoll_opts_load_text(s->opts, "job.yaml", text, strlen(text)); }
+static atoll_err sample_text(struct sample *s, const char *text) {
+  return atoll_opts_load_text(s->opts, "job.yaml", text, strlen(text));
+}
 
-static void assert_ok(atoll_err err)
-{
+static void assert_ok(atoll_err err) {
   if (err != ATOLL_OK)
     fail_msg("%s: %s", atoll_err_name(err), atoll_err_message());
 }
 
 /* The error's code and every '~'-separated fragment of its message. */
-static void assert_refused(atoll_err err, atoll_err expected, const char *fragments)
-{
+static void assert_refused(atoll_err err, atoll_err expected, const char *fragments) {
   char words[512];
   if (err != expected)
-    fail_msg("got %s (%s), expected %s with %s", atoll_err_name(err), atoll_err_message(), atoll_err_name(expected), fragments);
+    fail_msg("got %s (%s), expected %s with %s", atoll_err_name(err), atoll_err_message(), atoll_err_name(expected),
+             fragments);
   snprintf(words, sizeof words, "%s", fragments);
   for (char *save = NULL, *w = strtok_r(words, "~", &save); w; w = strtok_r(NULL, "~", &save))
     if (!strstr(atoll_err_message(), w))
       fail_msg("message '%s' lacks '%s'", atoll_err_message(), w);
 }
 
-static const char *origin_of(const struct sample *s, const char *key)
-{
+static const char *origin_of(const struct sample *s, const char *key) {
   int i = atoll_opts_find(s->opts, key);
   assert_true(i >= 0);
   return atoll_opts_origin(s->opts, i);

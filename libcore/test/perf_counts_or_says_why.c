@@ -1,5 +1,5 @@
-/* A counter counts, or is unavailable with a reason and reads NaN, never 0; regions nest and keep time whatever the counters do; the
- * timeline is JSON that holds what was recorded. */
+/* A counter counts, or is unavailable with a reason and reads NaN, never 0; regions nest and keep time whatever the
+ * counters do; the timeline is JSON that holds what was recorded. */
 #include "atoll/perf.h"
 
 #include <setjmp.h>
@@ -256,10 +256,10 @@ static void memory_is_known(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(as_the_machine_allows), cmocka_unit_test(forbidden_events_fall_back),
-      cmocka_unit_test(nothing_at_all),        cmocka_unit_test(off_means_time_only),
+      cmocka_unit_test(as_the_machine_allows),    cmocka_unit_test(forbidden_events_fall_back),
+      cmocka_unit_test(nothing_at_all),           cmocka_unit_test(off_means_time_only),
       cmocka_unit_test(wanted_events_come_first), cmocka_unit_test(regions_are_robust),
-      cmocka_unit_test(the_timeline_is_json),  cmocka_unit_test(memory_is_known),
+      cmocka_unit_test(the_timeline_is_json),     cmocka_unit_test(memory_is_known),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

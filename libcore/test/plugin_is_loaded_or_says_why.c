@@ -8,8 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const char *reason_of(const char *file)
-{
+static const char *reason_of(const char *file) {
   const atoll_plugin *p;
   const char *path, *why;
   for (int i = 0; atoll_plugin_entry(i, &p, &path, &why); i++)
@@ -18,8 +17,7 @@ static const char *reason_of(const char *file)
   return NULL;
 }
 
-static void each_says_why(void **state)
-{
+static void each_says_why(void **state) {
   (void)state;
   char path[4096];
   FILE *f = fopen("plugin_not_an_object.so", "w");
@@ -39,8 +37,7 @@ static void each_says_why(void **state)
   assert_int_equal(atoll_plugin_entry(3, &p, &where, &why), 0);
 }
 
-static void a_refusing_device_names_its_reason(void **state)
-{
+static void a_refusing_device_names_its_reason(void **state) {
   (void)state;
   atoll_device *d = NULL;
   const char *kind, *why;
@@ -52,14 +49,12 @@ static void a_refusing_device_names_its_reason(void **state)
   assert_false(atoll_device_entry(3, &kind, &why));
 }
 
-static atoll_err note_stream(void *args, void *stream)
-{
+static atoll_err note_stream(void *args, void *stream) {
   *(*(void ***)args) = stream;
   return ATOLL_OK;
 }
 
-static void a_willing_device_is_used(void **state)
-{
+static void a_willing_device_is_used(void **state) {
   (void)state;
   setenv("ATOLL_SAMPLE_HERE", "1", 1);
   atoll_device *d = NULL;
@@ -83,8 +78,7 @@ static void a_willing_device_is_used(void **state)
   atoll_device_close(&d);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(each_says_why),
                                      cmocka_unit_test(a_refusing_device_names_its_reason),
                                      cmocka_unit_test(a_willing_device_is_used)};

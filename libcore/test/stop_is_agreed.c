@@ -1,5 +1,5 @@
-/* One rank asked is enough, and all ranks stop at the same poll, for the same reason: a signal, a deadline, a halt file, a
- * request from code. */
+/* One rank asked is enough, and all ranks stop at the same poll, for the same reason: a signal, a deadline, a halt
+ * file, a request from code. */
 #include "mpi_check.h"
 
 #include "atoll/clock.h"
@@ -11,8 +11,7 @@
 static atoll_stop_reason reason;
 static char text[128];
 
-static void start(double limit, double margin, const char *halt)
-{
+static void start(double limit, double margin, const char *halt) {
   atoll_stop_params p;
   atoll_stop_params_init(&p);
   p.time_limit = limit;
@@ -24,8 +23,7 @@ static void start(double limit, double margin, const char *halt)
 }
 
 /* The poll at which this rank stopped must be the poll at which all did. */
-static void poll_until_stopped(int rank_asked, int at, int signal)
-{
+static void poll_until_stopped(int rank_asked, int at, int signal) {
   int polls = 0, low, high;
   do {
     if (check_rank == rank_asked && polls == at) {
@@ -40,8 +38,7 @@ static void poll_until_stopped(int rank_asked, int at, int signal)
   CHECK(low == high && polls == at + 1);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   unsetenv("SLURM_JOB_END_TIME");
   static const struct {

@@ -1,6 +1,6 @@
-/* A damaged file gives CORRUPT, no crash and no endless loop, and what reads without an error is right: with the seal of an image
- * every change is seen; without it (as in followed files) the checksums inside the file must do. Each damage is a deterministic
- * function of its number; children read, so that a crash is counted and named. */
+/* A damaged file gives CORRUPT, no crash and no endless loop, and what reads without an error is right: with the seal
+ * of an image every change is seen; without it (as in followed files) the checksums inside the file must do. Each
+ * damage is a deterministic function of its number; children read, so that a crash is counted and named. */
 #include "store_test.h"
 
 #include "store_impl.h"
@@ -176,7 +176,9 @@ static void sweep(int kind, int count, int sealed) {
       seen[(int)result]++;
       if (result > 1)
         print_message("kind %d number %d: %s\n", kind, k,
-                      result == 2 ? "another code than CORRUPT" : result == 3 ? "wrong data" : "not written");
+                      result == 2   ? "another code than CORRUPT"
+                      : result == 3 ? "wrong data"
+                                    : "not written");
     }
     (void)close(fds[0]);
     int status = 0;

@@ -1,5 +1,5 @@
-/* A followed file: others read it while it grows, and after kill -9 every flushed row is there, by this library at once, by plain
- * readers after h5clear, by h5py in SWMR mode at once. */
+/* A followed file: others read it while it grows, and after kill -9 every flushed row is there, by this library at
+ * once, by plain readers after h5clear, by h5py in SWMR mode at once. */
 #include "store_test.h"
 
 enum { SERIES = 3, ROWS = 1500 };
@@ -20,7 +20,8 @@ static void writer(const char *path, int pause_at, int tell, int hear, int unflu
   }
   if (atoll_store_start_following(s) != ATOLL_OK)
     _exit(5);
-  if (atoll_store_attr_int(s, "/", "late", 1) != ATOLL_USAGE || atoll_store_write_text(s, "/late", "x", NULL) != ATOLL_USAGE)
+  if (atoll_store_attr_int(s, "/", "late", 1) != ATOLL_USAGE ||
+      atoll_store_write_text(s, "/late", "x", NULL) != ATOLL_USAGE)
     _exit(6);
   for (int i = 0; i < ROWS + unflushed; i++) {
     double v = i;
@@ -155,8 +156,8 @@ static void dead_before_anybody_followed(void **state) {
     atoll_store *s = NULL;
     double v = 5;
     if (atoll_store_open(path, ATOLL_STORE_FOLLOW, &s) == ATOLL_OK &&
-        atoll_store_series(s, "/s", ATOLL_F64, "1", "x") == ATOLL_OK && atoll_store_append(s, "/s", &v, 1) == ATOLL_OK &&
-        atoll_store_flush(s) == ATOLL_OK)
+        atoll_store_series(s, "/s", ATOLL_F64, "1", "x") == ATOLL_OK &&
+        atoll_store_append(s, "/s", &v, 1) == ATOLL_OK && atoll_store_flush(s) == ATOLL_OK)
       (void)kill(getpid(), SIGKILL);
     _exit(1);
   }

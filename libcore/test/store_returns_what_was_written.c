@@ -1,5 +1,5 @@
-/* Every element type, shape, text and attribute comes back, from a file and from its bytes; wrong requests are refused with their reason,
- * and equal content gives equal bytes. */
+/* Every element type, shape, text and attribute comes back, from a file and from its bytes; wrong requests are refused
+ * with their reason, and equal content gives equal bytes. */
 #include "store_test.h"
 
 #include <math.h>
@@ -151,7 +151,8 @@ static void texts_and_attributes(void **state) {
 
 static void refused(atoll_err got, atoll_err want, const char *word) {
   if (got != want || !strstr(atoll_err_message(), word))
-    fail_msg("got %s (%s), expected %s with '%s'", atoll_err_name(got), atoll_err_message(), atoll_err_name(want), word);
+    fail_msg("got %s (%s), expected %s with '%s'", atoll_err_name(got), atoll_err_message(), atoll_err_name(want),
+             word);
 }
 
 static void wrong_requests_are_refused(void **state) {

@@ -1,5 +1,5 @@
-/* A followed file on a full disk: the refused write is reported with the system's reason, later writes and close repeat it, other files
- * still work, and the program ends by its own will, also through MPI_Finalize. */
+/* A followed file on a full disk: the refused write is reported with the system's reason, later writes and close repeat
+ * it, other files still work, and the program ends by its own will, also through MPI_Finalize. */
 #include "store_test.h"
 
 #include <mpi.h>

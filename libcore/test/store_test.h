@@ -36,7 +36,8 @@ static inline int need_python(void) {
   return 77;
 }
 
-/* Runs python with `script` and one argument (sys.argv[1]); gives the exit status. The script's output goes to standard output. */
+/* Runs python with `script` and one argument (sys.argv[1]); gives the exit status. The script's output goes to standard
+ * output. */
 static inline int run_python(const char *script, const char *argument) {
   fflush(NULL);
   pid_t pid = fork();

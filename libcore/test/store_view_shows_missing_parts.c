@@ -1,5 +1,5 @@
-/* A virtual dataset shows the whole of what lies in several files, to this library and to h5py, also after the folder was moved; where
- * a file is missing it shows NaN. */
+/* A virtual dataset shows the whole of what lies in several files, to this library and to h5py, also after the folder
+ * was moved; where a file is missing it shows NaN. */
 #include "store_test.h"
 
 #include <math.h>
@@ -28,7 +28,8 @@ static void make_shards(const char *dir) {
     piece[p] = (atoll_store_piece){names[p], "/layer/w", {p * (ROWS / PARTS), 0}, {ROWS / PARTS, COLUMNS}};
     half[p] = (atoll_store_piece){names[p], "/layer/b", {p * (ROWS / PARTS), 0}, {ROWS / PARTS, COLUMNS}};
   }
-  piece[PARTS] = (atoll_store_piece){"shard-0000.h5", "/layer/none", {ROWS, 0}, {0, COLUMNS}}; /* a rank that holds nothing */
+  piece[PARTS] =
+      (atoll_store_piece){"shard-0000.h5", "/layer/none", {ROWS, 0}, {0, COLUMNS}}; /* a rank that holds nothing */
   int64_t shape[2] = {ROWS, COLUMNS};
   snprintf(path, sizeof path, "%s/model.h5", dir);
   assert_ok(atoll_store_open(path, ATOLL_STORE_IMAGE, &s));

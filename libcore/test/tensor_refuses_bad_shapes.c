@@ -6,8 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static void types_have_sizes_and_names(void **state)
-{
+static void types_have_sizes_and_names(void **state) {
   (void)state;
   atoll_dtype t;
   assert_int_equal(atoll_dtype_bytes(ATOLL_F32), 4);
@@ -20,8 +19,7 @@ static void types_have_sizes_and_names(void **state)
   assert_int_equal(atoll_dtype_parse("f16", &t), -1);
 }
 
-static void counts_are_64_bit(void **state)
-{
+static void counts_are_64_bit(void **state) {
   (void)state;
   atoll_tensor t;
   assert_int_equal(atoll_tensor_init(&t, "w", ATOLL_F32, 2, (int64_t[]){70000, 70000}, NULL), ATOLL_OK);
@@ -33,8 +31,7 @@ static void counts_are_64_bit(void **state)
   assert_true(atoll_tensor_local_bytes(&t) == 0);
 }
 
-static void bad_requests_are_refused(void **state)
-{
+static void bad_requests_are_refused(void **state) {
   (void)state;
   atoll_tensor t;
   memset(&t, 0x5a, sizeof t);
@@ -56,8 +53,7 @@ static void bad_requests_are_refused(void **state)
   assert_memory_equal(&t, &before, sizeof t);
 }
 
-static void blocks_lie_inside(void **state)
-{
+static void blocks_lie_inside(void **state) {
   (void)state;
   atoll_tensor t;
   assert_int_equal(atoll_tensor_init(&t, "w", ATOLL_F32, 2, (int64_t[]){10, 8}, NULL), ATOLL_OK);
@@ -75,8 +71,7 @@ static void blocks_lie_inside(void **state)
   assert_int_equal(atoll_tensor_check(&t), ATOLL_USAGE);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(types_have_sizes_and_names), cmocka_unit_test(counts_are_64_bit),
                                      cmocka_unit_test(bad_requests_are_refused), cmocka_unit_test(blocks_lie_inside)};
   return cmocka_run_group_tests(tests, NULL, NULL);

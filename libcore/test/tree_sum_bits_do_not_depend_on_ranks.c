@@ -1,20 +1,18 @@
-/* The sum over the tree has the bits of a serial walk of the tree, for any distribution of its leaves over the ranks: whole
- * nodes or single leaves, one rank with nothing, any number of elements and any size of piece. */
+/* The sum over the tree has the bits of a serial walk of the tree, for any distribution of its leaves over the ranks:
+ * whole nodes or single leaves, one rank with nothing, any number of elements and any size of piece. */
 #include "mpi_check.h"
 
 #include "atoll/comm.h"
 
 /* The same sequence on every rank. */
 static uint64_t random_state = 12345;
-static int64_t below(int64_t n)
-{
+static int64_t below(int64_t n) {
   random_state = random_state * 6364136223846793005u + 1442695040888963407u;
   return (int64_t)((random_state >> 33) % (uint64_t)n);
 }
 
 /* Values of very different sizes, so that another order of additions has other bits. */
-static float leaf_value(int64_t leaf, int64_t i, int salt)
-{
+static float leaf_value(int64_t leaf, int64_t i, int salt) {
   uint64_t z = (uint64_t)leaf * 0x9e3779b97f4a7c15u + (uint64_t)i * 0xbf58476d1ce4e5b9u + (uint64_t)salt;
   z = (z ^ (z >> 31)) * 0x94d049bb133111ebu;
   z ^= z >> 29;
@@ -22,8 +20,7 @@ static float leaf_value(int64_t leaf, int64_t i, int salt)
 }
 
 /* The oracle, written from the definition: split [a, b) at a + the largest power of two below b - a. */
-static float tree(int64_t a, int64_t b, int64_t i, int salt)
-{
+static float tree(int64_t a, int64_t b, int64_t i, int salt) {
   if (b - a == 1)
     return leaf_value(a, i, salt);
   int64_t p = 1;
@@ -36,14 +33,13 @@ static float tree(int64_t a, int64_t b, int64_t i, int salt)
 static atoll_comm *comm;
 static atoll_queue *queue;
 
-static void one(int64_t leaves, int64_t count, int64_t piece, int mode, int salt)
-{
+static void one(int64_t leaves, int64_t count, int64_t piece, int mode, int salt) {
   enum { PARTS = 256 };
   static int64_t first[PARTS], n[PARTS];
   int64_t *owner_cut = calloc((size_t)check_size + 1, sizeof *owner_cut);
   int parts = 0, widest = 1;
   int idle = check_size > 1 && mode != 3 ? (int)below(check_size) : -1; /* the same on all ranks */
-  if (mode == 0 || mode == 3) { /* contiguous ranges as maximal nodes */
+  if (mode == 0 || mode == 3) {                                         /* contiguous ranges as maximal nodes */
     for (int r = 1; r < check_size; r++)
       owner_cut[r] = below(leaves + 1);
     owner_cut[check_size] = leaves;
@@ -102,8 +98,7 @@ static void one(int64_t leaves, int64_t count, int64_t piece, int mode, int salt
   free(owner_cut);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "data", NULL, &comm));
   for (int k = 0; k < 2; k++) {

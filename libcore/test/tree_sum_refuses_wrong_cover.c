@@ -8,8 +8,7 @@ static atoll_comm *comm;
 static atoll_queue *queue;
 
 static atoll_err sum(int64_t leaves, int parts, int64_t f0, int64_t n0, int64_t f1, int64_t n1, int64_t count,
-                     int64_t piece)
-{
+                     int64_t piece) {
   float a[8] = {1, 1, 1, 1, 1, 1, 1, 1}, b[8] = {1, 1, 1, 1, 1, 1, 1, 1}, out[8], work[64], *part[2] = {a, b};
   atoll_comm_tree_sum(comm, queue, leaves, parts, (int64_t[]){f0, f1}, (int64_t[]){n0, n1}, part, count, out, work,
                       piece);
@@ -18,8 +17,7 @@ static atoll_err sum(int64_t leaves, int parts, int64_t f0, int64_t n0, int64_t 
 
 #define ON(rank, yes, no) (check_rank == (rank) ? (yes) : (no))
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   CHECK(check_size == 2);
   CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "data", NULL, &comm));

@@ -9,28 +9,24 @@
 #include <signal.h>
 #include <unistd.h>
 
-static void on_abort(void *arg, atoll_err code, const char *reason)
-{
+static void on_abort(void *arg, atoll_err code, const char *reason) {
   fprintf(stderr, "hook of rank %d: %s because %s\n", *(int *)arg, atoll_err_name(code), reason);
 }
 
-static void work(double seconds)
-{
+static void work(double seconds) {
   double until = atoll_clock_now() + seconds;
   while (atoll_clock_now() < until)
     atoll_clock_sleep(0.01);
 }
 
 /* Enters a phase and waits in it for everybody; rank `without` does something else first. */
-static void meet(atoll_watch *watch, atoll_comm *comm, const char *name, double limit)
-{
+static void meet(atoll_watch *watch, atoll_comm *comm, const char *name, double limit) {
   atoll_watch_begin(watch, name, limit);
   CHECK_OK(atoll_comm_barrier(comm));
   atoll_watch_end(watch);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   const char *mode = argc > 1 ? argv[1] : "";
   atoll_watch *watch = NULL;

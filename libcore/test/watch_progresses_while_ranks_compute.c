@@ -5,8 +5,7 @@
 #include "atoll/clock.h"
 #include "atoll/comm.h"
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   enum { N = 8 << 20 }; /* 32 MiB: a rendezvous of many fragments */
   atoll_watch *watch;

@@ -1,34 +1,70 @@
-/* Thousands of damaged texts, the same in every run: each is accepted or refused with a message that names the file, within bounded
- * time, and a refused one changes no option. Memory errors are the sanitizer preset's to find. */
+/* Thousands of damaged texts, the same in every run: each is accepted or refused with a message that names the file,
+ * within bounded time, and a refused one changes no option. Memory errors are the sanitizer preset's to find. */
 #include "atoll/clock.h"
 #include "atoll/yaml.h"
 
 #include "opt_test.h"
 
-#define ROUNDS 6000
+#define ROUNDS   6000
 #define TEXT_MAX 4096
 
 static const char *const seeds[] = {
-    "ckpt:\n  every_steps: 50   # often\n  budget: 1.5GiB\n  verify: no\n  format: raw\n  timeout: 1-02:03:04\n  ratio: 0.25\n"
+    "ckpt:\n  every_steps: 50   # often\n  budget: 1.5GiB\n  verify: no\n  format: raw\n  timeout: 1-02:03:04\n  "
+    "ratio: 0.25\n"
     "  sizes: [1, 2, 4]\n  dir: \"a \\u00e9 \\x41 b\"\nplan.tuner:\n  depth: 3\n",
     "ckpt: {every_steps: 7, sizes: '1,2', dir: 'it''s'}\nplan:\n  tuner: {depth: 1, name: x}\n",
-    "version: 1\nstages:\n  - island: 0\n    layers: [0, 5]\n  - {island: 1, layers: [5, 12], text: |\n      block\n      of text\n    }\n",
+    "version: 1\nstages:\n  - island: 0\n    layers: [0, 5]\n  - {island: 1, layers: [5, 12], text: |\n      block\n   "
+    "   of text\n    }\n",
     "%YAML 1.1\n---\n? a\n: - b\n  - c\n  - ? d\n    : >-\n      folded\n      text\n...\n",
     "a: &x !!str 1\nb: *x\n<<: {c: [d, {e: f}, [[[g]]]]}\n"};
-static const char *const pieces[] = {"\n", "  ", "\t", ": ", "- ", "[", "]", "{", "}", "\"", "'", "#", "&a", "*a", "!!int ", "!<", "%TAG ", "---\n", "...\n", "|\n", ">\n", "? ", ",", "\\x0",
-                                     "\\u", "\xFF", "\xC3", "\xEF\xBB\xBF", "\r", "\r\n", "[[[[[[[[[[[[[[[[[[[[", "{a: {a: {a: {a: {a: {a: {a: ", "ckpt.every_steps: 1\n", "include: gone.yaml\n", "99999999999999999999", "1e999", "\x01", "\xE2\x80\xA8"};
+static const char *const pieces[] = {"\n",
+                                     "  ",
+                                     "\t",
+                                     ": ",
+                                     "- ",
+                                     "[",
+                                     "]",
+                                     "{",
+                                     "}",
+                                     "\"",
+                                     "'",
+                                     "#",
+                                     "&a",
+                                     "*a",
+                                     "!!int ",
+                                     "!<",
+                                     "%TAG ",
+                                     "---\n",
+                                     "...\n",
+                                     "|\n",
+                                     ">\n",
+                                     "? ",
+                                     ",",
+                                     "\\x0",
+                                     "\\u",
+                                     "\xFF",
+                                     "\xC3",
+                                     "\xEF\xBB\xBF",
+                                     "\r",
+                                     "\r\n",
+                                     "[[[[[[[[[[[[[[[[[[[[",
+                                     "{a: {a: {a: {a: {a: {a: {a: ",
+                                     "ckpt.every_steps: 1\n",
+                                     "include: gone.yaml\n",
+                                     "99999999999999999999",
+                                     "1e999",
+                                     "\x01",
+                                     "\xE2\x80\xA8"};
 
 static uint64_t random_state = 0x9E3779B97F4A7C15u;
-static uint32_t random_below(uint32_t n)
-{
+static uint32_t random_below(uint32_t n) {
   random_state ^= random_state << 13;
   random_state ^= random_state >> 7;
   random_state ^= random_state << 17;
   return (uint32_t)(random_state >> 32) % n;
 }
 
-static size_t replace(char *text, size_t n, size_t at, size_t cut, const char *with, size_t length)
-{
+static size_t replace(char *text, size_t n, size_t at, size_t cut, const char *with, size_t length) {
   if (n - cut + length >= TEXT_MAX)
     return n;
   memmove(text + at + length, text + at + cut, n - at - cut);
@@ -36,8 +72,7 @@ static size_t replace(char *text, size_t n, size_t at, size_t cut, const char *w
   return n - cut + length;
 }
 
-static size_t mutate(char *text, size_t n)
-{
+static size_t mutate(char *text, size_t n) {
   size_t at = random_below((uint32_t)n + 1), cut = random_below(12);
   if (cut > n - at)
     cut = n - at;
@@ -65,8 +100,7 @@ static size_t mutate(char *text, size_t n)
 }
 
 /* Ask for everything, as a loader would. */
-static void visit(atoll_yaml *node, int depth)
-{
+static void visit(atoll_yaml *node, int depth) {
   int64_t v;
   double r;
   assert_true(depth <= 64);
@@ -82,8 +116,7 @@ static void visit(atoll_yaml *node, int depth)
   }
 }
 
-static void no_mutation_breaks_the_readers(void **state)
-{
+static void no_mutation_breaks_the_readers(void **state) {
   (void)state;
   int accepted = 0, refused = 0, options_accepted = 0;
   double began = atoll_clock_process_cpu(), slowest = 0;
@@ -127,18 +160,19 @@ static void no_mutation_breaks_the_readers(void **state)
     double took = atoll_clock_process_cpu() - start;
     slowest = took > slowest ? took : slowest;
   }
-  print_message("%d accepted, %d refused, %d as options; slowest %.1f ms, all %.1f s\n", accepted, refused, options_accepted,
-                1e3 * slowest, atoll_clock_process_cpu() - began);
+  print_message("%d accepted, %d refused, %d as options; slowest %.1f ms, all %.1f s\n", accepted, refused,
+                options_accepted, 1e3 * slowest, atoll_clock_process_cpu() - began);
   /* Both outcomes must occur often, or the mutations test little. */
   assert_true(accepted > ROUNDS / 50 && refused > ROUNDS / 4 && options_accepted > ROUNDS / 100);
   assert_true(slowest < 1.0);
 }
 
 /* Shapes known to make YAML readers slow, near the size limit of what is sensible by hand. */
-static void hostile_shapes_stay_cheap(void **state)
-{
+static void hostile_shapes_stay_cheap(void **state) {
   (void)state;
-  static const char *const shapes[] = {"[", "{", "{a: ", "- ", "? ", "a:\n", "a: b\n", "[a, ", "\"", "'", "#", "|\n ", ": ", "&a ", "!a ", ",", "\n", " ", "a ", "- - ", "{? ", "%TAG ! a\n"};
+  static const char *const shapes[] = {"[",  "{", "{a: ", "- ",   "? ",  "a:\n",      "a: b\n", "[a, ",
+                                       "\"", "'", "#",    "|\n ", ": ",  "&a ",       "!a ",    ",",
+                                       "\n", " ", "a ",   "- - ", "{? ", "%TAG ! a\n"};
   enum { BYTES = 400000 };
   char *text = malloc(BYTES);
   assert_non_null(text);
@@ -157,8 +191,7 @@ static void hostile_shapes_stay_cheap(void **state)
   free(text);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_mutation_breaks_the_readers),
       cmocka_unit_test(hostile_shapes_stay_cheap),

@@ -5,8 +5,7 @@
 
 #include "opt_test.h"
 
-static void text_is_readable(void **state)
-{
+static void text_is_readable(void **state) {
   (void)state;
   const int64_t layers[] = {0, 5};
   const char *text = NULL;
@@ -54,10 +53,22 @@ static void text_is_readable(void **state)
   assert_null(o);
 }
 
-static void reals_read_back_exactly(void **state)
-{
+static void reals_read_back_exactly(void **state) {
   (void)state;
-  static const double values[] = {0, 1, -1, 0.1, 1.0 / 3, 1e22, 123456789.125, 5e-324, 1.7976931348623157e308, 2.2250738585072014e-308, 1e15, 1e16, INFINITY, -INFINITY};
+  static const double values[] = {0,
+                                  1,
+                                  -1,
+                                  0.1,
+                                  1.0 / 3,
+                                  1e22,
+                                  123456789.125,
+                                  5e-324,
+                                  1.7976931348623157e308,
+                                  2.2250738585072014e-308,
+                                  1e15,
+                                  1e16,
+                                  INFINITY,
+                                  -INFINITY};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
     atoll_yaml_out *o = NULL;
     atoll_yaml *root = NULL;
@@ -75,11 +86,48 @@ static void reals_read_back_exactly(void **state)
   }
 }
 
-static void texts_and_keys_read_back(void **state)
-{
+static void texts_and_keys_read_back(void **state) {
   (void)state;
-  static const char *const words[] = {"", "a", "yes", "No", "null", "~", "12", "-", "- a", "a: b", "a #b", "'", "\"", "\\", "a\nb\n", "\t", "{", "[x]", "&a", "*a", "!t", "%x", "@", "`",
-                                      "?", ":", "|", ">", "=", "<<", ".5", "\xC3\xA9", "\xC2\x85\xE2\x80\xA8\xE2\x80\xA9", "\xEF\xBB\xBF", "\xEF\xBF\xBF", "\x1F\x7F", "\xF0\x9F\x8C\xB4", "   ", "---", "..."};
+  static const char *const words[] = {"",
+                                      "a",
+                                      "yes",
+                                      "No",
+                                      "null",
+                                      "~",
+                                      "12",
+                                      "-",
+                                      "- a",
+                                      "a: b",
+                                      "a #b",
+                                      "'",
+                                      "\"",
+                                      "\\",
+                                      "a\nb\n",
+                                      "\t",
+                                      "{",
+                                      "[x]",
+                                      "&a",
+                                      "*a",
+                                      "!t",
+                                      "%x",
+                                      "@",
+                                      "`",
+                                      "?",
+                                      ":",
+                                      "|",
+                                      ">",
+                                      "=",
+                                      "<<",
+                                      ".5",
+                                      "\xC3\xA9",
+                                      "\xC2\x85\xE2\x80\xA8\xE2\x80\xA9",
+                                      "\xEF\xBB\xBF",
+                                      "\xEF\xBF\xBF",
+                                      "\x1F\x7F",
+                                      "\xF0\x9F\x8C\xB4",
+                                      "   ",
+                                      "---",
+                                      "..."};
   const size_t n = sizeof words / sizeof *words;
   atoll_yaml_out *o = NULL;
   atoll_yaml *root = NULL, *list = NULL;
@@ -104,8 +152,7 @@ static void texts_and_keys_read_back(void **state)
   atoll_yaml_out_destroy(&o);
 }
 
-static atoll_err misuse(int which)
-{
+static atoll_err misuse(int which) {
   atoll_yaml_out *o = NULL;
   const char *text = NULL;
   assert_ok(atoll_yaml_out_create(&o));
@@ -137,8 +184,7 @@ static atoll_err misuse(int which)
   return err;
 }
 
-static void misuse_is_reported(void **state)
-{
+static void misuse_is_reported(void **state) {
   (void)state;
   assert_refused(misuse(0), ATOLL_INTERNAL, "still open");
   assert_refused(misuse(1), ATOLL_INTERNAL, "more closed than opened");
@@ -148,8 +194,7 @@ static void misuse_is_reported(void **state)
   assert_refused(misuse(5), ATOLL_USAGE, "not valid UTF-8");
 }
 
-static void nothing_is_an_empty_text(void **state)
-{
+static void nothing_is_an_empty_text(void **state) {
   (void)state;
   atoll_yaml_out *o = NULL;
   const char *text = NULL;
@@ -159,11 +204,11 @@ static void nothing_is_an_empty_text(void **state)
   atoll_yaml_out_destroy(&o);
 }
 
-int main(void)
-{
+int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_is_readable),   cmocka_unit_test(reals_read_back_exactly), cmocka_unit_test(texts_and_keys_read_back),
-      cmocka_unit_test(misuse_is_reported), cmocka_unit_test(nothing_is_an_empty_text),
+      cmocka_unit_test(text_is_readable),         cmocka_unit_test(reals_read_back_exactly),
+      cmocka_unit_test(texts_and_keys_read_back), cmocka_unit_test(misuse_is_reported),
+      cmocka_unit_test(nothing_is_an_empty_text),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #define ATOLL_API_H
 
 #if defined(__GNUC__)
-#define ATOLL_API __attribute__((visibility("default")))
+#define ATOLL_API               __attribute__((visibility("default")))
 #define ATOLL_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
 #define ATOLL_API
@@ -12,7 +12,7 @@
 
 #ifdef __cplusplus
 #define ATOLL_BEGIN_C extern "C" {
-#define ATOLL_END_C }
+#define ATOLL_END_C   }
 #else
 #define ATOLL_BEGIN_C
 #define ATOLL_END_C

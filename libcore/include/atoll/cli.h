@@ -10,9 +10,9 @@
  *    ATOLL_TRY(atoll_cli_parse(cli, argc, argv, &done));    then work unless done
  *    return atoll_cli_finish(err);                          from main alone
  *
- *  Words: `--name` and `-h`, `-V` are flags, a value follows as `--name=value` or `--name value`; `key=value` with a key of letters,
- *  digits, dots and underscores is an option; everything else, and all words after `--`, are operands. Flags and words may come in
- *  any order. See also: opt.h, err.h (exit statuses). */
+ *  Words: `--name` and `-h`, `-V` are flags, a value follows as `--name=value` or `--name value`; `key=value` with a
+ * key of letters, digits, dots and underscores is an option; everything else, and all words after `--`, are operands.
+ * Flags and words may come in any order. See also: opt.h, err.h (exit statuses). */
 #ifndef ATOLL_CLI_H
 #define ATOLL_CLI_H
 
@@ -27,7 +27,8 @@ typedef struct atoll_cli_flag {
   const char *help;       /* one sentence */
 } atoll_cli_flag;
 
-/** A library's version when compiled and when run, for --version; NULL for the one that is not known. name NULL ends the list. */
+/** A library's version when compiled and when run, for --version; NULL for the one that is not known. name NULL ends
+ * the list. */
 typedef struct atoll_cli_library {
   const char *name, *compiled, *run;
 } atoll_cli_library;
@@ -56,11 +57,13 @@ ATOLL_API void atoll_cli_destroy(atoll_cli **cli);
 ATOLL_API atoll_opts *atoll_cli_opts(atoll_cli *cli);
 
 /** Local. Read the words, then the job file, the environment and the key=value words, in that rank.
- *  argv is borrowed for the life of cli. *done is 1 after --help, --version and --print-config, which print to standard output.
- *  USAGE: unknown, repeated or incomplete flag, wrong number of operands, bad option. NOINPUT: job file. IO: output not written. */
+ *  argv is borrowed for the life of cli. *done is 1 after --help, --version and --print-config, which print to standard
+ * output. USAGE: unknown, repeated or incomplete flag, wrong number of operands, bad option. NOINPUT: job file. IO:
+ * output not written. */
 ATOLL_API atoll_err atoll_cli_parse(atoll_cli *cli, int argc, char **argv, int *done);
 
-/** Value of a flag, "" for a plain one, NULL when it was not given. Borrowed. INTERNAL use of an undeclared name gives NULL. */
+/** Value of a flag, "" for a plain one, NULL when it was not given. Borrowed. INTERNAL use of an undeclared name gives
+ * NULL. */
 ATOLL_API const char *atoll_cli_value(const atoll_cli *cli, const char *flag);
 ATOLL_API int atoll_cli_operand_count(const atoll_cli *cli);
 /** The i-th operand, NULL past the end. Borrowed. */
@@ -68,8 +71,9 @@ ATOLL_API const char *atoll_cli_operand(const atoll_cli *cli, int i);
 /** Path of the job file that was read, NULL when there was none. Borrowed. */
 ATOLL_API const char *atoll_cli_job(const atoll_cli *cli);
 
-/** What main returns: the exit status of err. Unless OK, rank 0 prints "PROGRAM: error NAME: message" to standard error, once, and the other
- *  ranks write it to their log file. Flushes the log and standard output; OK becomes IO when that output could not be written. */
+/** What main returns: the exit status of err. Unless OK, rank 0 prints "PROGRAM: error NAME: message" to standard
+ * error, once, and the other ranks write it to their log file. Flushes the log and standard output; OK becomes IO when
+ * that output could not be written. */
 ATOLL_API int atoll_cli_finish(atoll_err err);
 
 ATOLL_END_C

@@ -1,14 +1,16 @@
 /** Devices, queues and events.
  *
- *  Work is enqueued on a queue and ordered by events; a queue runs its tasks in order, different queues run concurrently
- *  unless an event orders them. Communication (comm.h) is special: an operation starts after the tasks before it but not after
- *  the operations before it, so a receive does not hold up the send behind it; a task starts after both. The CPU device runs a task at once, in the calling thread; the `async` device runs every
- *  queue in a worker thread of its own with seeded delays, so that a missing event shows as wrong numbers or a sanitizer
- *  report without a GPU; CUDA registers itself as a plug-in (plugin.h). Callers are written for the asynchronous case:
- *  buffers live until the tasks that use them are known to be done.
+ *  Work is enqueued on a queue and ordered by events; a queue runs its tasks in order, different queues run
+ * concurrently unless an event orders them. Communication (comm.h) is special: an operation starts after the tasks
+ * before it but not after the operations before it, so a receive does not hold up the send behind it; a task starts
+ * after both. The CPU device runs a task at once, in the calling thread; the `async` device runs every queue in a
+ * worker thread of its own with seeded delays, so that a missing event shows as wrong numbers or a sanitizer report
+ * without a GPU; CUDA registers itself as a plug-in (plugin.h). Callers are written for the asynchronous case: buffers
+ * live until the tasks that use them are known to be done.
  *
- *  A task that fails makes the queue's error sticky: later tasks are skipped, and sync returns the first error, its message set.
- *  A queue that waits for an event of a failed queue or operation fails too. A queue or event is used by one thread at a time. */
+ *  A task that fails makes the queue's error sticky: later tasks are skipped, and sync returns the first error, its
+ * message set. A queue that waits for an event of a failed queue or operation fails too. A queue or event is used by
+ * one thread at a time. */
 #ifndef ATOLL_DEVICE_H
 #define ATOLL_DEVICE_H
 
@@ -27,22 +29,24 @@ typedef struct atoll_event atoll_event;
 typedef atoll_err (*atoll_task)(void *args, void *stream);
 
 typedef struct atoll_device_params {
-  int threads;      /* OpenMP threads of compute tasks; 0 = what OpenMP says */
-  double pace;      /* test only: every compute task takes `pace` times its CPU seconds (sleeping the rest); 0 or 1 = off */
-  uint64_t seed;    /* async: delays */
-  const char *pci;  /* GPU: PCI address "0000:41:00.0"; NULL = the only or nearest one */
+  int threads; /* OpenMP threads of compute tasks; 0 = what OpenMP says */
+  double pace; /* test only: every compute task takes `pace` times its CPU seconds (sleeping the rest); 0 or 1 = off */
+  uint64_t seed;   /* async: delays */
+  const char *pci; /* GPU: PCI address "0000:41:00.0"; NULL = the only or nearest one */
 } atoll_device_params;
 /** Defaults; pace from ATOLL_TEST_PACE. */
 ATOLL_API void atoll_device_params_init(atoll_device_params *p);
 
-/** kind: "cpu", "async", a plug-in's name, or "auto" (the willing kind of highest priority). UNAVAILABLE says why a backend refuses; USAGE for an unknown name lists the known. */
+/** kind: "cpu", "async", a plug-in's name, or "auto" (the willing kind of highest priority). UNAVAILABLE says why a
+ * backend refuses; USAGE for an unknown name lists the known. */
 ATOLL_API atoll_err atoll_device_open(const char *kind, const atoll_device_params *params, atoll_device **out);
 ATOLL_API void atoll_device_close(atoll_device **device);
 ATOLL_API const char *atoll_device_kind(const atoll_device *device);
 ATOLL_API int atoll_device_threads(const atoll_device *device);
 /** 1 when host code may dereference the device's memory. */
 ATOLL_API int atoll_device_host_memory(const atoll_device *device);
-/** Memory of the device, 64-byte aligned, uninitialised; not accounted (mem.h accounts host memory). NOMEM names the bytes. */
+/** Memory of the device, 64-byte aligned, uninitialised; not accounted (mem.h accounts host memory). NOMEM names the
+ * bytes. */
 ATOLL_API atoll_err atoll_device_alloc(atoll_device *device, size_t bytes, void **out);
 ATOLL_API void atoll_device_free(atoll_device *device, void *p); /* accepts NULL */
 /** The i-th registered kind with its probe's answer (NULL = willing); 0 past the end. */
@@ -71,8 +75,8 @@ ATOLL_API atoll_err atoll_event_sync(atoll_event *event);
 ATOLL_API int atoll_event_done(atoll_event *event);
 
 /** Hook by which kernel backends lend their rate probes to topo, which must not know kernel. `kind` is the device kind.
- *  gemm: one repetition of an M=N=K=n multiply of dtype, returns seconds through *seconds; memory: one pass of `bytes` read and
- *  written. Both run on the calling thread's device with its threads. */
+ *  gemm: one repetition of an M=N=K=n multiply of dtype, returns seconds through *seconds; memory: one pass of `bytes`
+ * read and written. Both run on the calling thread's device with its threads. */
 typedef struct atoll_rate_probe {
   const char *kind;
   atoll_err (*gemm)(atoll_device *device, int dtype, int64_t n, double *seconds, double *flop);

@@ -10,23 +10,23 @@
 
 ATOLL_BEGIN_C
 
-#define ATOLL_ERR_LIST(X)                                              \
-  X(OK, 0, "success")                                                  \
-  X(USAGE, 64, "the request itself is wrong")                          \
-  X(CORRUPT, 65, "stored data fails its own checks")                   \
-  X(NOINPUT, 66, "an input is missing or unreadable")                  \
-  X(UNSUPPORTED, 67, "this build or program cannot execute the plan")  \
-  X(UNAVAILABLE, 68, "a device or service is not there")               \
-  X(INFEASIBLE, 69, "no plan satisfies the limits")                    \
-  X(INTERNAL, 70, "a broken invariant")                                \
-  X(NOMEM, 71, "memory or its budget is exhausted")                    \
-  X(BUSY, 72, "another job uses the run directory")                    \
-  X(IO, 74, "the file system refused an operation")                    \
-  X(STOPPED, 75, "stopped early with a good checkpoint; requeue")      \
-  X(MISMATCH, 76, "ranks, plan, cluster or file disagree")             \
-  X(PEER_LOST, 77, "a rank died or fell silent")                       \
-  X(TIMEOUT, 78, "a phase passed its deadline")                        \
-  X(ABORTED, 79, "ended on a second signal or by MPI_Abort")           \
+#define ATOLL_ERR_LIST(X)                                                                                              \
+  X(OK, 0, "success")                                                                                                  \
+  X(USAGE, 64, "the request itself is wrong")                                                                          \
+  X(CORRUPT, 65, "stored data fails its own checks")                                                                   \
+  X(NOINPUT, 66, "an input is missing or unreadable")                                                                  \
+  X(UNSUPPORTED, 67, "this build or program cannot execute the plan")                                                  \
+  X(UNAVAILABLE, 68, "a device or service is not there")                                                               \
+  X(INFEASIBLE, 69, "no plan satisfies the limits")                                                                    \
+  X(INTERNAL, 70, "a broken invariant")                                                                                \
+  X(NOMEM, 71, "memory or its budget is exhausted")                                                                    \
+  X(BUSY, 72, "another job uses the run directory")                                                                    \
+  X(IO, 74, "the file system refused an operation")                                                                    \
+  X(STOPPED, 75, "stopped early with a good checkpoint; requeue")                                                      \
+  X(MISMATCH, 76, "ranks, plan, cluster or file disagree")                                                             \
+  X(PEER_LOST, 77, "a rank died or fell silent")                                                                       \
+  X(TIMEOUT, 78, "a phase passed its deadline")                                                                        \
+  X(ABORTED, 79, "ended on a second signal or by MPI_Abort")                                                           \
   X(NONFINITE, 80, "too many steps with non-finite loss or gradient")
 
 typedef enum atoll_err {
@@ -56,19 +56,19 @@ ATOLL_API const char *atoll_err_where(void);
 ATOLL_API void atoll_err_set_message(const char *message);
 ATOLL_API void atoll_err_clear(void);
 
-#define ATOLL_TRY(expr)                     \
-  do {                                      \
-    atoll_err atoll_try_err_ = (expr);      \
-    if (atoll_try_err_ != ATOLL_OK)         \
-      return atoll_try_err_;                \
+#define ATOLL_TRY(expr)                                                                                                \
+  do {                                                                                                                 \
+    atoll_err atoll_try_err_ = (expr);                                                                                 \
+    if (atoll_try_err_ != ATOLL_OK)                                                                                    \
+      return atoll_try_err_;                                                                                           \
   } while (0)
 
 /** Like ATOLL_TRY for functions that clean up: stores the code in `var` and jumps. */
-#define ATOLL_TRY_GOTO(var, label, expr)    \
-  do {                                      \
-    (var) = (expr);                         \
-    if ((var) != ATOLL_OK)                  \
-      goto label;                           \
+#define ATOLL_TRY_GOTO(var, label, expr)                                                                               \
+  do {                                                                                                                 \
+    (var) = (expr);                                                                                                    \
+    if ((var) != ATOLL_OK)                                                                                             \
+      goto label;                                                                                                      \
   } while (0)
 
 ATOLL_END_C

@@ -1,5 +1,5 @@
-/** The execution context handed to every layer call: where work is enqueued, who takes part, and what memory it may use.
- *  All members are borrowed. Groups that are not used are NULL (width 1). */
+/** The execution context handed to every layer call: where work is enqueued, who takes part, and what memory it may
+ * use. All members are borrowed. Groups that are not used are NULL (width 1). */
 #ifndef ATOLL_EXEC_H
 #define ATOLL_EXEC_H
 

@@ -1,7 +1,8 @@
 /** The story of a run (rank 0, standard output), warnings (standard error, once) and per-rank files.
  *
  *  A library is silent when all is well: only programs call atoll_say(). Warnings and debug lines go to the rank's file
- *  `rank-00000.a1.log` (appended) once atoll_log_open() was called; levels are filtered by ATOLL_LOG=error|warn|info|debug. */
+ *  `rank-00000.a1.log` (appended) once atoll_log_open() was called; levels are filtered by
+ * ATOLL_LOG=error|warn|info|debug. */
 #ifndef ATOLL_LOG_H
 #define ATOLL_LOG_H
 
@@ -28,7 +29,7 @@ ATOLL_API void atoll_progress(const char *fmt, ...) ATOLL_PRINTF(1, 2);
 ATOLL_API int atoll_log_interactive(void);
 /** A line to the rank's file; WARN and ERROR also to standard error, on every rank, prefixed with the rank if not 0. */
 ATOLL_API void atoll_log(atoll_log_level level, const char *fmt, ...) ATOLL_PRINTF(2, 3);
-#define atoll_warn(...) atoll_log(ATOLL_LOG_WARN, __VA_ARGS__)
+#define atoll_warn(...)  atoll_log(ATOLL_LOG_WARN, __VA_ARGS__)
 #define atoll_debug(...) atoll_log(ATOLL_LOG_DEBUG, __VA_ARGS__)
 /** Programs that print JSON on standard output move the story to standard error. */
 ATOLL_API void atoll_log_story_to_stderr(int yes);

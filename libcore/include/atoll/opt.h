@@ -1,11 +1,11 @@
-/** Options: one table per module declares each key, and parsing, validation, `--help`, `--print-config` and the copy stored
- *  in output files all come from it.
+/** Options: one table per module declares each key, and parsing, validation, `--help`, `--print-config` and the copy
+ * stored in output files all come from it.
  *
- *  A key is the C field name, dotted after the table's prefix: field `every_steps` of table "ckpt" is `ckpt.every_steps`.
- *  Precedence: default < included file < file < environment (ATOLL_CKPT_EVERY_STEPS) < command line (ckpt.every_steps=50).
- *  In YAML keys may be nested mappings or dotted. The top-level key `include` (a path or list of paths, relative to the file that names them)
- *  reads other option files first. Unknown, repeated or ill-typed keys are USAGE errors that name file, line, what was found and
- *  what was expected, and the nearest known key. */
+ *  A key is the C field name, dotted after the table's prefix: field `every_steps` of table "ckpt" is
+ * `ckpt.every_steps`. Precedence: default < included file < file < environment (ATOLL_CKPT_EVERY_STEPS) < command line
+ * (ckpt.every_steps=50). In YAML keys may be nested mappings or dotted. The top-level key `include` (a path or list of
+ * paths, relative to the file that names them) reads other option files first. Unknown, repeated or ill-typed keys are
+ * USAGE errors that name file, line, what was found and what was expected, and the nearest known key. */
 #ifndef ATOLL_OPT_H
 #define ATOLL_OPT_H
 
@@ -30,7 +30,7 @@ typedef enum atoll_opt_type {
 } atoll_opt_type;
 
 #define ATOLL_OPT_STRING_MAX 512
-#define ATOLL_OPT_INTS_MAX 64
+#define ATOLL_OPT_INTS_MAX   64
 
 typedef struct atoll_opt_ints {
   int64_t n, v[ATOLL_OPT_INTS_MAX];
@@ -52,11 +52,18 @@ typedef struct atoll_opt_table {
   const atoll_opt_def *defs; /* ends with name == NULL */
 } atoll_opt_table;
 
-/** Fill a params struct with its defaults. Every module's `_params_init` calls this. INTERNAL if a default is ill-formed. */
+/** Fill a params struct with its defaults. Every module's `_params_init` calls this. INTERNAL if a default is
+ * ill-formed. */
 ATOLL_API atoll_err atoll_opt_defaults(const atoll_opt_table *table, void *params);
 
 typedef struct atoll_opts atoll_opts;
-typedef enum atoll_opt_source { ATOLL_FROM_DEFAULT, ATOLL_FROM_INCLUDE, ATOLL_FROM_FILE, ATOLL_FROM_ENV, ATOLL_FROM_COMMAND } atoll_opt_source;
+typedef enum atoll_opt_source {
+  ATOLL_FROM_DEFAULT,
+  ATOLL_FROM_INCLUDE,
+  ATOLL_FROM_FILE,
+  ATOLL_FROM_ENV,
+  ATOLL_FROM_COMMAND
+} atoll_opt_source;
 
 ATOLL_API atoll_err atoll_opts_create(atoll_opts **out);
 ATOLL_API void atoll_opts_destroy(atoll_opts **opts);
@@ -64,11 +71,12 @@ ATOLL_API void atoll_opts_destroy(atoll_opts **opts);
 ATOLL_API atoll_err atoll_opts_add(atoll_opts *opts, const atoll_opt_table *table, void *params);
 /** Read a YAML file (local). NOINPUT when unreadable, USAGE on bad content. */
 ATOLL_API atoll_err atoll_opts_load_file(atoll_opts *opts, const char *path);
-/** The same from memory; `name` stands for the file in messages. Includes are relative to the directory part of `name`. */
+/** The same from memory; `name` stands for the file in messages. Includes are relative to the directory part of `name`.
+ */
 ATOLL_API atoll_err atoll_opts_load_text(atoll_opts *opts, const char *name, const char *text, size_t bytes);
 /** ATOLL_<KEY with dots as underscores, upper case>. Variables of Atoll that are not options (ATOLL_LOG, ATOLL_FAULT,
- *  ATOLL_TEST_*, ATOLL_PLUGIN_PATH, ATOLL_SITE, ATOLL_SHARED, ATOLL_ROOT) are ignored; any other unknown ATOLL_ name whose first
- *  component is a registered prefix is an error with a suggestion. */
+ *  ATOLL_TEST_*, ATOLL_PLUGIN_PATH, ATOLL_SITE, ATOLL_SHARED, ATOLL_ROOT) are ignored; any other unknown ATOLL_ name
+ * whose first component is a registered prefix is an error with a suggestion. */
 ATOLL_API atoll_err atoll_opts_load_env(atoll_opts *opts);
 /** One `key=value` word of the command line. */
 ATOLL_API atoll_err atoll_opts_set(atoll_opts *opts, const char *assignment);

@@ -1,7 +1,8 @@
 /** For people who add a backend in a shared object, e.g. libatoll_cuda.so.
  *
- *  The object exports `const atoll_plugin *atoll_plugin_v1(void)`. It is loaded from ATOLL_PLUGIN_PATH or the library directory, once, by
- *  atoll_plugins_load(); a plug-in that cannot run here says so through probe and is listed with that reason. */
+ *  The object exports `const atoll_plugin *atoll_plugin_v1(void)`. It is loaded from ATOLL_PLUGIN_PATH or the library
+ * directory, once, by atoll_plugins_load(); a plug-in that cannot run here says so through probe and is listed with
+ * that reason. */
 #ifndef ATOLL_PLUGIN_H
 #define ATOLL_PLUGIN_H
 
@@ -11,11 +12,12 @@ ATOLL_BEGIN_C
 
 #define ATOLL_PLUGIN_VERSION 1
 
-/** What a device kind must supply. `self` is the backend's device state, `q` its queue state, `e` its event state. Entries marked optional may be NULL. */
+/** What a device kind must supply. `self` is the backend's device state, `q` its queue state, `e` its event state.
+ * Entries marked optional may be NULL. */
 typedef struct atoll_device_backend {
   const char *kind;
-  int priority;        /* higher is preferred when the user says "auto" */
-  int host_memory;     /* host code may dereference its allocations */
+  int priority;                             /* higher is preferred when the user says "auto" */
+  int host_memory;                          /* host code may dereference its allocations */
   atoll_err (*probe)(const char **why_not); /* optional: NULL is always willing */
   atoll_err (*open)(const atoll_device_params *params, void **self);
   void (*close)(void *self);
@@ -44,7 +46,8 @@ typedef struct atoll_plugin {
 } atoll_plugin;
 
 ATOLL_API atoll_err atoll_plugins_load(void);
-ATOLL_API int atoll_plugin_entry(int i, const atoll_plugin **plugin, const char **path, const char **why_not); /* 0 past the end */
+ATOLL_API int atoll_plugin_entry(int i, const atoll_plugin **plugin, const char **path,
+                                 const char **why_not);                                 /* 0 past the end */
 ATOLL_API atoll_err atoll_device_backend_register(const atoll_device_backend *backend); /* borrowed for ever */
 
 ATOLL_END_C

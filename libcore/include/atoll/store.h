@@ -1,9 +1,10 @@
 /** HDF5, thinly: self-describing files that a stranger can read with h5py or h5dump.
  *
- *  Every call is checked, H5dont_atexit is called, and nothing is inferred from a successful close (a full disk closes contentedly).
- *  Files are written as images in memory (core driver) and then through file.h, or directly with flushes for the followable metrics file.
- *  Paths inside a file are absolute ("/metrics/loss"); missing groups are made. All calls are local; one store belongs to one thread at a time
- *  (calls are serialised inside: Debian's HDF5 is not thread-safe). Errors: IO, CORRUPT, NOINPUT, with path and object. */
+ *  Every call is checked, H5dont_atexit is called, and nothing is inferred from a successful close (a full disk closes
+ * contentedly). Files are written as images in memory (core driver) and then through file.h, or directly with flushes
+ * for the followable metrics file. Paths inside a file are absolute ("/metrics/loss"); missing groups are made. All
+ * calls are local; one store belongs to one thread at a time (calls are serialised inside: Debian's HDF5 is not
+ * thread-safe). Errors: IO, CORRUPT, NOINPUT, with path and object. */
 #ifndef ATOLL_STORE_H
 #define ATOLL_STORE_H
 
@@ -20,10 +21,12 @@ typedef struct atoll_store atoll_store;
 typedef enum atoll_store_mode {
   ATOLL_STORE_READ,   /* existing file */
   ATOLL_STORE_IMAGE,  /* new, in memory; get the bytes with atoll_store_image() */
-  ATOLL_STORE_FOLLOW, /* new file on disk that readers open while it grows (latest format, SWMR writing where possible, flushed) */
+  ATOLL_STORE_FOLLOW, /* new file on disk that readers open while it grows (latest format, SWMR writing where possible,
+                         flushed) */
 } atoll_store_mode;
 
-/** `path` names the file (in messages only, for IMAGE). Locking failures are retried unlocked for READ; the mode used is logged. */
+/** `path` names the file (in messages only, for IMAGE). Locking failures are retried unlocked for READ; the mode used
+ * is logged. */
 ATOLL_API atoll_err atoll_store_open(const char *path, atoll_store_mode mode, atoll_store **out);
 /** Open the bytes of a file in memory; borrowed until close. */
 ATOLL_API atoll_err atoll_store_open_bytes(const char *name, const void *bytes, size_t n, atoll_store **out);
@@ -42,42 +45,53 @@ ATOLL_API atoll_err atoll_store_attr_int(atoll_store *s, const char *object, con
 ATOLL_API atoll_err atoll_store_attr_real(atoll_store *s, const char *object, const char *name, double value);
 /** Names of the axes of a dataset, outermost first (attribute DIMENSION_LABELS, as HDF5's dimension scales have it). */
 ATOLL_API atoll_err atoll_store_axes(atoll_store *s, const char *object, const char *const *names, size_t n);
-ATOLL_API atoll_err atoll_store_get_attr_text(atoll_store *s, const char *object, const char *name, char *buf, size_t n);
+ATOLL_API atoll_err atoll_store_get_attr_text(atoll_store *s, const char *object, const char *name, char *buf,
+                                              size_t n);
 ATOLL_API atoll_err atoll_store_get_attr_int(atoll_store *s, const char *object, const char *name, int64_t *value);
 ATOLL_API atoll_err atoll_store_get_attr_real(atoll_store *s, const char *object, const char *name, double *value);
 ATOLL_API int atoll_store_has(atoll_store *s, const char *object);
 ATOLL_API int atoll_store_has_attr(atoll_store *s, const char *object, const char *name);
 
 /** Whole datasets. units and long_name become attributes (NULL: none). shape in rows first. */
-ATOLL_API atoll_err atoll_store_write(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape, const void *data, const char *units, const char *long_name);
-ATOLL_API atoll_err atoll_store_write_text(atoll_store *s, const char *path, const char *text, const char *long_name); /* scalar string */
-ATOLL_API atoll_err atoll_store_write_texts(atoll_store *s, const char *path, const char *const *texts, size_t n, const char *long_name);
-ATOLL_API atoll_err atoll_store_shape(atoll_store *s, const char *path, atoll_dtype *t, int *ndim, int64_t *shape); /* shape[4] */
+ATOLL_API atoll_err atoll_store_write(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
+                                      const void *data, const char *units, const char *long_name);
+ATOLL_API atoll_err atoll_store_write_text(atoll_store *s, const char *path, const char *text,
+                                           const char *long_name); /* scalar string */
+ATOLL_API atoll_err atoll_store_write_texts(atoll_store *s, const char *path, const char *const *texts, size_t n,
+                                            const char *long_name);
+ATOLL_API atoll_err atoll_store_shape(atoll_store *s, const char *path, atoll_dtype *t, int *ndim,
+                                      int64_t *shape); /* shape[4] */
 /** Read a block (start, count per dimension; NULL start = all) converted to t. */
-ATOLL_API atoll_err atoll_store_read(atoll_store *s, const char *path, atoll_dtype t, const int64_t *start, const int64_t *count, void *data);
+ATOLL_API atoll_err atoll_store_read(atoll_store *s, const char *path, atoll_dtype t, const int64_t *start,
+                                     const int64_t *count, void *data);
 ATOLL_API atoll_err atoll_store_read_text(atoll_store *s, const char *path, char **text); /* owned: free() */
-ATOLL_API atoll_err atoll_store_read_texts(atoll_store *s, const char *path, char ***texts, size_t *n); /* atoll_store_texts_free */
+ATOLL_API atoll_err atoll_store_read_texts(atoll_store *s, const char *path, char ***texts,
+                                           size_t *n); /* atoll_store_texts_free */
 ATOLL_API void atoll_store_texts_free(char ***texts, size_t n);
 
 /** Extendable one-dimensional series (chunked). Made by the first call; append adds n elements. */
-ATOLL_API atoll_err atoll_store_series(atoll_store *s, const char *path, atoll_dtype t, const char *units, const char *long_name);
+ATOLL_API atoll_err atoll_store_series(atoll_store *s, const char *path, atoll_dtype t, const char *units,
+                                       const char *long_name);
 ATOLL_API atoll_err atoll_store_append(atoll_store *s, const char *path, const void *data, size_t n);
 /** Overwrite element i of a series (e.g. mark a row superseded). */
 ATOLL_API atoll_err atoll_store_put(atoll_store *s, const char *path, int64_t i, const void *value);
 /** FOLLOW files: after all series exist, readers may follow. No effect for images. */
 ATOLL_API atoll_err atoll_store_start_following(atoll_store *s);
 
-/** Virtual dataset `path` of the whole tensor, built of pieces in other files (names relative to this file's folder); NaN fill for
- *  floats, so that a missing shard shows. */
+/** Virtual dataset `path` of the whole tensor, built of pieces in other files (names relative to this file's folder);
+ * NaN fill for floats, so that a missing shard shows. */
 typedef struct atoll_store_piece {
   const char *file;
   const char *dataset;
-  int64_t start[ATOLL_NDIM_MAX], count[ATOLL_NDIM_MAX]; /* where the piece lies in the whole; the source dataset has shape count */
+  int64_t start[ATOLL_NDIM_MAX],
+      count[ATOLL_NDIM_MAX]; /* where the piece lies in the whole; the source dataset has shape count */
 } atoll_store_piece;
-ATOLL_API atoll_err atoll_store_virtual(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape, const atoll_store_piece *pieces, size_t n,
-                                        const char *units, const char *long_name);
+ATOLL_API atoll_err atoll_store_virtual(atoll_store *s, const char *path, atoll_dtype t, int ndim, const int64_t *shape,
+                                        const atoll_store_piece *pieces, size_t n, const char *units,
+                                        const char *long_name);
 
-/** Visit every object below `group` in name order; is_dataset tells groups apart. Stops at the first error of the callback. */
+/** Visit every object below `group` in name order; is_dataset tells groups apart. Stops at the first error of the
+ * callback. */
 typedef atoll_err (*atoll_store_visitor)(void *arg, const char *path, int is_dataset);
 ATOLL_API atoll_err atoll_store_visit(atoll_store *s, const char *group, atoll_store_visitor visit, void *arg);
 /** "1.10.8 (compiled 1.10.8)". Static. */

@@ -30,22 +30,25 @@ ATOLL_API const char *atoll_yaml_key(const atoll_yaml *map, size_t i);
 /** Child by key, marked as read; NULL when absent. */
 ATOLL_API atoll_yaml *atoll_yaml_get(atoll_yaml *map, const char *key);
 
-/** Typed children. `required` 0 leaves *out untouched when the key is absent. USAGE names file, line, key, found, expected. */
-ATOLL_API atoll_err atoll_yaml_int(atoll_yaml *map, const char *key, int required, int64_t lo, int64_t hi, int64_t *out);
+/** Typed children. `required` 0 leaves *out untouched when the key is absent. USAGE names file, line, key, found,
+ * expected. */
+ATOLL_API atoll_err atoll_yaml_int(atoll_yaml *map, const char *key, int required, int64_t lo, int64_t hi,
+                                   int64_t *out);
 ATOLL_API atoll_err atoll_yaml_real(atoll_yaml *map, const char *key, int required, double lo, double hi, double *out);
 ATOLL_API atoll_err atoll_yaml_bool(atoll_yaml *map, const char *key, int required, int *out);
 ATOLL_API atoll_err atoll_yaml_bytes(atoll_yaml *map, const char *key, int required, int64_t *out);
 /** Copies at most n-1 bytes; longer text is an error. */
 ATOLL_API atoll_err atoll_yaml_string(atoll_yaml *map, const char *key, int required, char *out, size_t n);
 /** Index into the NULL-terminated alternatives. */
-ATOLL_API atoll_err atoll_yaml_enum(atoll_yaml *map, const char *key, int required, const char *const *alternatives, int *out);
+ATOLL_API atoll_err atoll_yaml_enum(atoll_yaml *map, const char *key, int required, const char *const *alternatives,
+                                    int *out);
 ATOLL_API atoll_err atoll_yaml_map(atoll_yaml *map, const char *key, int required, atoll_yaml **out);
 ATOLL_API atoll_err atoll_yaml_list(atoll_yaml *map, const char *key, int required, atoll_yaml **out);
 /** USAGE naming the first key, at any depth, that no accessor asked for, with the nearest one that was. */
 ATOLL_API atoll_err atoll_yaml_unknown(const atoll_yaml *root);
 
-/** Writer: indented YAML to a growing text. Keys are written in call order. NULL key inside lists. Reals print with 17 digits when
- *  needed to read back exactly. */
+/** Writer: indented YAML to a growing text. Keys are written in call order. NULL key inside lists. Reals print with 17
+ * digits when needed to read back exactly. */
 typedef struct atoll_yaml_out atoll_yaml_out;
 ATOLL_API atoll_err atoll_yaml_out_create(atoll_yaml_out **out);
 ATOLL_API void atoll_yaml_out_destroy(atoll_yaml_out **out);

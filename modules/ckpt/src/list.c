@@ -32,11 +32,13 @@ typedef struct entry {
   int attempt;
 } entry;
 
+/* The order in which they were made. Attempt first: one that was sent back to an earlier step leaves the later steps of
+ * the attempts before it behind, and what it makes is newer than those. */
 static int compare_entries(const void *a, const void *b) {
   const entry *x = a, *y = b;
-  if (x->step != y->step)
-    return x->step < y->step ? -1 : 1;
-  return (x->attempt > y->attempt) - (x->attempt < y->attempt);
+  if (x->attempt != y->attempt)
+    return x->attempt < y->attempt ? -1 : 1;
+  return (x->step > y->step) - (x->step < y->step);
 }
 
 atoll_err atoll_ckpt_list(const char *ckpt_dir, char ***dirs, int64_t **steps, size_t *n) {

@@ -9,15 +9,11 @@
 #include "atoll/log.h"
 
 void durations_add(durations *d, double v) {
-  if (d->n == d->room) {
-    size_t room = d->room ? d->room * 2 : 256;
-    double *p = realloc(d->v, room * sizeof *p);
-    if (!p)
-      return; /* a figure of the report, not of the run */
-    d->v = p;
-    d->room = room;
-  }
-  d->v[d->n++] = v;
+  if (!d->v && !(d->v = malloc(DURATIONS_MAX * sizeof *d->v)))
+    return; /* a figure of the report, not of the run */
+  d->v[d->next++ % DURATIONS_MAX] = v;
+  if (d->n < DURATIONS_MAX)
+    d->n++;
 }
 
 static int compare_doubles(const void *a, const void *b) {

@@ -23,7 +23,7 @@ struct flow {
   flow_params p;
   const atoll_plan_replica *replica;
   int stages, first_stage, last_stage, slots, inputs;
-  int immediate; /* tasks run at once: waiting on the host costs nothing and tells waiting from work */
+  int immediate;                 /* tasks run at once: waiting on the host costs nothing and tells waiting from work */
   int64_t B, S, H, first, count; /* micro-batch shape; own micro-batches */
   int64_t elements;              /* B S H */
   atoll_queue *receive;          /* messages in; exec.comm carries messages out */

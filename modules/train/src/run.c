@@ -27,15 +27,30 @@ static void format_left(double seconds, char *buf, size_t n) {
     snprintf(buf, n, "%ldm%02lds", s / 60, s % 60);
 }
 
-static void tell_step(const session *s, const record_row *row, const durations *seconds) {
+/* Time left by the median of the last steps. All of them would take ever longer to sort, and tell less. */
+enum { RECENT = 32 };
+
+typedef struct recent_steps {
+  double v[RECENT];
+  int64_t n;
+} recent_steps;
+
+static double recent_median(const recent_steps *r) {
+  double v[RECENT];
+  memcpy(v, r->v, sizeof v);
+  return durations_median(&(durations){.v = v, .n = (size_t)(r->n < RECENT ? r->n : RECENT)});
+}
+
+static void tell_step(const session *s, const record_row *row, const recent_steps *seconds) {
   const atoll_train_params *t = &s->job->train;
   char left[32], share[32] = "";
-  format_left(durations_median(seconds) * (double)(t->steps - s->step), left, sizeof left);
+  int due = s->step % t->log_every == 0 || s->step == t->steps || row->skipped;
+  if (!due && !atoll_log_interactive())
+    return;
+  format_left(recent_median(seconds) * (double)(t->steps - s->step), left, sizeof left);
   if (isfinite(row->ceiling_fraction))
     snprintf(share, sizeof share, " , %.0f %% of ceiling", 100 * row->ceiling_fraction);
-  int due = s->step % t->log_every == 0 || s->step == t->steps || row->skipped;
-  if (atoll_log_interactive() || due)
-    atoll_progress("step %lld / %lld , loss %.4f , norm %.3f , lr %.2e , %.0f tokens/s%s , left %s", (long long)s->step,
+  atoll_progress("step %lld / %lld , loss %.4f , norm %.3f , lr %.2e , %.0f tokens/s%s , left %s", (long long)s->step,
                    (long long)t->steps, row->loss, row->gradient_norm, row->learning_rate, row->tokens_per_second,
                    share, left);
 }
@@ -97,7 +112,7 @@ static atoll_err save_due(session *s, int *due) {
 
 static atoll_err train_steps(session *s, atoll_stop_reason *stopped, char *why, size_t n) {
   const atoll_train_params *t = &s->job->train;
-  durations seconds = {0};
+  recent_steps seconds = {{0}, 0};
   atoll_err err = ATOLL_OK;
   *stopped = ATOLL_STOP_NONE;
   while (s->step < t->steps) {
@@ -113,7 +128,7 @@ static atoll_err train_steps(session *s, atoll_stop_reason *stopped, char *why, 
     atoll_watch_end(s->watch);
     if (s->rank == 0 && (err == ATOLL_OK || err == ATOLL_NONFINITE)) {
       atoll_perf_begin(s->perf, s->region[REGION_RECORD]);
-      durations_add(&seconds, row.step_seconds);
+      seconds.v[seconds.n++ % RECENT] = row.step_seconds;
       record_step(s->record, &row);
       tell_step(s, &row, &seconds);
       atoll_perf_end(s->perf, s->region[REGION_RECORD]);
@@ -130,7 +145,6 @@ static atoll_err train_steps(session *s, atoll_stop_reason *stopped, char *why, 
     }
   }
 done:
-  free(seconds.v);
   return err;
 }
 
@@ -209,7 +223,7 @@ atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts,
   session s;
   memset(result, 0, sizeof *result);
   result->loss = result->validation_loss = NAN;
-  char message[sizeof result->reason];
+  char message[1024];
   atoll_err err = session_open(comm, job, opts, 0, &s);
   if (err == ATOLL_OK) {
     err = train_loop(&s, result);

@@ -23,10 +23,12 @@ typedef enum session_region {
       SESSION_REGION_COUNT
 } session_region;
 
-/* Growing list of one duration per step; the median is what a run reports. */
+/* One duration per step, the last ones; the median is what a run reports. */
+enum { DURATIONS_MAX = 4096 };
+
 typedef struct durations {
   double *v;
-  size_t n, room;
+  size_t n, next;
 } durations;
 
 typedef struct session {

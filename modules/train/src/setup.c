@@ -135,12 +135,67 @@ static atoll_err open_inputs(session *s) {
 /* ---- plan ---------------------------------------------------------------------------------------------------------
  */
 
-/* The plan of the checkpoint that is resumed, when it was made for these islands and options do not ask for another. */
+/* The lines of one section of options as atoll_opts_yaml() writes them; empty when there is none. */
+static const char *section_of(const char *yaml, const char *title, size_t *n) {
+  size_t k = strlen(title);
+  const char *at = yaml;
+  while (at && (strncmp(at, title, k) != 0 || at[k] != ':'))
+    at = (at = strchr(at, '\n')) ? at + 1 : NULL;
+  *n = 0;
+  if (!at || !(at = strchr(at, '\n')))
+    return "";
+  const char *end = ++at;
+  while (*end == ' ')
+    end = strchr(end, '\n') ? strchr(end, '\n') + 1 : end + strlen(end);
+  *n = (size_t)(end - at);
+  return at;
+}
+
+/* Line "  key: value" of a section, without its end; NULL when the key is not there. */
+static const char *line_of(const char *section, size_t n, const char *key, size_t key_bytes, size_t *length) {
+  for (const char *at = section; at < section + n; at += *length + 1) {
+    const char *end = memchr(at, '\n', n - (size_t)(at - section));
+    *length = end ? (size_t)(end - at) : n - (size_t)(at - section);
+    if (*length > key_bytes && !strncmp(at, key, key_bytes))
+      return at;
+  }
+  return NULL;
+}
+
+/* Whether two configurations give an option of a section different values; an option that one of them does not know is
+ * no difference, for programs of two versions may have written them. first receives the first that differs. */
+static int section_differs(const char *a, const char *b, const char *title, char *first, size_t room) {
+  size_t na, nb, la, lb;
+  const char *x = section_of(a, title, &na), *y = section_of(b, title, &nb);
+  for (const char *at = x; at < x + na; at += la + 1) {
+    const char *end = memchr(at, '\n', na - (size_t)(at - x)), *colon = strchr(at, ':');
+    la = end ? (size_t)(end - at) : na - (size_t)(at - x);
+    if (!colon || colon > at + la)
+      continue;
+    const char *other = line_of(y, nb, at, (size_t)(colon - at) + 1, &lb);
+    if (!other || (la == lb && !strncmp(at, other, la)))
+      continue;
+    snprintf(first, room, "%s.%.*s", title, (int)(colon - at - 2), at + 2);
+    return 1;
+  }
+  return 0;
+}
+
+/* The plan of the checkpoint that is resumed, when it was made for these islands and with the same options of planning. */
 static atoll_err reuse_plan(session *s, const atoll_ckpt_meta *meta) {
   atoll_plan *old = NULL;
   const atoll_train_params *t = &s->job->train;
   if (!meta || !meta->plan || s->job->plan.load[0] || strcmp(meta->identity_digest, s->identity) != 0)
     return ATOLL_OK;
+  char *now = NULL, changed[64];
+  ATOLL_TRY(atoll_opts_yaml(s->opts, &now));
+  int differs = meta->config && section_differs(meta->config, now, "plan", changed, sizeof changed);
+  free(now);
+  if (differs) {
+    if (s->rank == 0)
+      atoll_say("%s changed since the checkpoint: planning anew", changed);
+    return ATOLL_OK;
+  }
   if (atoll_plan_from_text("the checkpoint's plan", meta->plan, strlen(meta->plan), &old) != ATOLL_OK ||
       atoll_plan_fits(old, s->model, s->islands, s->size) != ATOLL_OK || old->seq != t->seq ||
       old->global_batch != t->global_batch) {
@@ -173,7 +228,10 @@ static atoll_err make_plan(session *s) {
 static atoll_err settle_plan(session *s, const atoll_ckpt_meta *meta) {
   phase(s, "plan");
   ATOLL_TRY_ALL(s->mpi, reuse_plan(s, meta));
-  int reused = s->plan != NULL;
+  int reused = s->plan != NULL; /* by all or by none, also where environments differ */
+  MPI_Allreduce(MPI_IN_PLACE, &reused, 1, MPI_INT, MPI_MIN, s->mpi);
+  if (!reused)
+    atoll_plan_destroy(&s->plan);
   if (!reused)
     ATOLL_TRY(make_plan(s));
   ATOLL_TRY_ALL(s->mpi, atoll_plan_check(s->plan, s->model));
@@ -259,40 +317,97 @@ static atoll_err make_flow(session *s) {
 /* ---- resume -------------------------------------------------------------------------------------------------------
  */
 
+/* Newest good checkpoint of this run; dir is empty when there is none. */
+static atoll_err find_own(session *s, char *dir, size_t n) {
+  char *report = NULL;
+  atoll_err err = atoll_ckpt_find(s->mpi, s->ckpt_dir, dir, n, &report);
+  if (s->rank == 0 && report && report[0])
+    atoll_warn("%s", report);
+  free(report);
+  if (err == ATOLL_NOINPUT) {
+    dir[0] = '\0';
+    atoll_err_clear();
+    err = ATOLL_OK;
+  }
+  return err;
+}
+
+/* ckpt.resume says where a run begins. Slurm repeats the command when it requeues the job, and beginning there again
+ * would throw away what was trained since: the run then goes on from a checkpoint of its own, if that was made by
+ * attempts which began at the same place. */
+static atoll_err find_requeued(session *s, char *dir, size_t n) {
+  const char *restarts = getenv("SLURM_RESTART_COUNT");
+  int64_t count = restarts ? strtoll(restarts, NULL, 10) : 0;
+  dir[0] = '\0';
+  ATOLL_TRY(atoll_comm_broadcast(s->world, s->out, &count, 1, ATOLL_I64, 0, NULL));
+  ATOLL_TRY(atoll_queue_sync(s->out));
+  if (count < 1)
+    return ATOLL_OK;
+  ATOLL_TRY(find_own(s, dir, n));
+  if (!dir[0])
+    return ATOLL_OK;
+  atoll_ckpt_meta own = {0};
+  char *now = NULL;
+  size_t a = 0, b = 0;
+  atoll_err err = atoll_ckpt_read_meta(dir, &own);
+  if (err == ATOLL_OK)
+    err = atoll_opts_yaml(s->opts, &now);
+  int same = 0;
+  if (err == ATOLL_OK) {
+    const char *x = section_of(own.config, "ckpt", &a), *y = section_of(now, "ckpt", &b);
+    size_t la, lb;
+    x = line_of(x, a, "  resume:", 9, &la);
+    y = line_of(y, b, "  resume:", 9, &lb);
+    same = x && y && la == lb && !strncmp(x, y, la);
+  }
+  free(now);
+  atoll_ckpt_meta_free(&own);
+  ATOLL_TRY_ALL(s->mpi, err);
+  MPI_Allreduce(MPI_IN_PLACE, &same, 1, MPI_INT, MPI_MIN, s->mpi);
+  if (!same)
+    dir[0] = '\0';
+  else if (s->rank == 0)
+    atoll_say("requeued: the run goes on from its own checkpoint instead of ckpt.resume=%s", s->job->ckpt.resume);
+  return ATOLL_OK;
+}
+
+static atoll_err check_resumable(session *s, const char *dir, const atoll_ckpt_meta *meta) {
+  if (strcmp(meta->model_digest, s->model_digest) != 0)
+    return atoll_fail(ATOLL_MISMATCH,
+                      "checkpoint %s is of another model (digest %s, this job's %s): change run.dir or the model", dir,
+                      meta->model_digest, s->model_digest);
+  if (meta->seed != (uint64_t)s->job->train.seed)
+    return atoll_fail(ATOLL_MISMATCH, "checkpoint %s was trained with train.seed %llu, this job has %lld", dir,
+                      (unsigned long long)meta->seed, (long long)s->job->train.seed);
+  if (s->rank != 0)
+    return ATOLL_OK;
+  const atoll_train_params *t = &s->job->train;
+  if (strcmp(meta->data_digest, s->data_digest) != 0)
+    atoll_warn("checkpoint %s was trained on other data; the run continues on data.train", dir);
+  else if (meta->tokens != meta->step * t->global_batch * t->seq)
+    atoll_warn("checkpoint %s has trained %lld tokens, %lld steps of train.global_batch %lld and train.seq %lld are "
+               "%lld: the order of samples begins elsewhere, some of this epoch come again or not at all",
+               dir, (long long)meta->tokens, (long long)meta->step, (long long)t->global_batch, (long long)t->seq,
+               (long long)(meta->step * t->global_batch * t->seq));
+  return ATOLL_OK;
+}
+
 static atoll_err find_checkpoint(session *s, char *dir, size_t n, atoll_ckpt_meta *meta) {
   const char *resume = s->job->ckpt.resume;
-  dir[0] = '\0';
-  if (!strcmp(resume, "none"))
-    return ATOLL_OK;
   phase(s, "find checkpoint");
-  if (!strcmp(resume, "auto")) {
-    char *report = NULL;
-    atoll_err err = atoll_ckpt_find(s->mpi, s->ckpt_dir, dir, n, &report);
-    if (s->rank == 0 && report && report[0])
-      atoll_warn("%s", report);
-    free(report);
-    if (err == ATOLL_NOINPUT) {
-      dir[0] = '\0';
-      atoll_err_clear();
-      return ATOLL_OK;
-    }
-    ATOLL_TRY(err);
-  } else {
-    snprintf(dir, n, "%s", resume);
+  if (!strcmp(resume, "auto"))
+    ATOLL_TRY(find_own(s, dir, n));
+  else
+    ATOLL_TRY(find_requeued(s, dir, n));
+  if (!dir[0] && strcmp(resume, "auto") != 0 && strcmp(resume, "none") != 0) {
+    if (snprintf(dir, n, "%s", resume) >= (int)n)
+      return atoll_fail(ATOLL_USAGE, "ckpt.resume is too long a path: %s", resume);
     ATOLL_TRY_ALL(s->mpi, s->rank == 0 ? atoll_ckpt_verify(dir) : ATOLL_OK);
   }
+  if (!dir[0])
+    return ATOLL_OK;
   ATOLL_TRY_ALL(s->mpi, atoll_ckpt_read_meta(dir, meta));
-  atoll_err err = ATOLL_OK;
-  if (strcmp(meta->model_digest, s->model_digest) != 0)
-    err = atoll_fail(ATOLL_MISMATCH,
-                     "checkpoint %s is of another model (digest %s, this job's %s): change run.dir or the model", dir,
-                     meta->model_digest, s->model_digest);
-  else if (meta->seed != (uint64_t)s->job->train.seed)
-    err = atoll_fail(ATOLL_MISMATCH, "checkpoint %s was trained with train.seed %llu, this job has %lld", dir,
-                     (unsigned long long)meta->seed, (long long)s->job->train.seed);
-  ATOLL_TRY_ALL(s->mpi, err);
-  if (strcmp(meta->data_digest, s->data_digest) != 0 && s->rank == 0)
-    atoll_warn("checkpoint %s was trained on other data; the run continues on data.train", dir);
+  ATOLL_TRY_ALL(s->mpi, check_resumable(s, dir, meta));
   return ATOLL_OK;
 }
 

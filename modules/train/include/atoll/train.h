@@ -16,43 +16,43 @@ ATOLL_BEGIN_C
 
 /** Options `train.*`. */
 typedef struct atoll_train_params {
-  int64_t seq;           /* tokens per sample */
-  int64_t global_batch;  /* samples per step */
+  int64_t seq;          /* tokens per sample */
+  int64_t global_batch; /* samples per step */
   int64_t steps;
   int64_t seed;
   double learning_rate, min_learning_rate;
   int64_t warmup_steps;
-  int64_t decay_steps;   /* cosine to min_learning_rate at this step; 0 = steps */
+  int64_t decay_steps; /* cosine to min_learning_rate at this step; 0 = steps */
   double beta1, beta2, eps, weight_decay;
-  double clip;           /* global norm; 0 = off */
-  int64_t skip_limit;    /* this many non-finite steps in a row end the run with NONFINITE */
-  int64_t validate_every;/* steps; 0 = only at the end */
+  double clip;              /* global norm; 0 = off */
+  int64_t skip_limit;       /* this many non-finite steps in a row end the run with NONFINITE */
+  int64_t validate_every;   /* steps; 0 = only at the end */
   int64_t validate_windows; /* windows per validation; 0 = all */
   int64_t log_every;
   char device[ATOLL_OPT_STRING_MAX];  /* auto cpu async cuda */
   char kernels[ATOLL_OPT_STRING_MAX]; /* auto ref cpu */
-  int64_t threads;       /* OpenMP threads of a rank; 0 = its cores */
-  int calibrate;         /* bool: measure layer times before planning */
+  int64_t threads;                    /* OpenMP threads of a rank; 0 = its cores */
+  int calibrate;                      /* bool: measure layer times before planning */
 } atoll_train_params;
 extern ATOLL_API const atoll_opt_table atoll_train_options;
 
 /** Options `run.*`. */
 typedef struct atoll_run_params {
-  char dir[ATOLL_OPT_STRING_MAX];  /* "" = runs/<job file's name without suffix> */
-  double time_limit;               /* seconds; 0 = from Slurm when known */
-  double stop_margin;              /* extra seconds kept before the limit */
-  double silence;                  /* seconds without a heartbeat before a rank counts as lost */
-  double phase_limit;              /* default limit of a named phase */
-  int trace;                       /* bool: write trace.json */
-  int counters;                    /* bool */
+  char dir[ATOLL_OPT_STRING_MAX]; /* "" = runs/<job file's name without suffix> */
+  double time_limit;              /* seconds; 0 = from Slurm when known */
+  double stop_margin;             /* extra seconds kept before the limit */
+  double silence;                 /* seconds without a heartbeat before a rank counts as lost */
+  double phase_limit;             /* default limit of a named phase */
+  int trace;                      /* bool: write trace.json */
+  int counters;                   /* bool */
   char events[ATOLL_OPT_STRING_MAX];
-  int requeue_ok;                  /* bool: exit 75 when stopped early */
+  int requeue_ok; /* bool: exit 75 when stopped early */
 } atoll_run_params;
 extern ATOLL_API const atoll_opt_table atoll_run_options;
 
 /** All options of a job, one member per module. */
 typedef struct atoll_job {
-  char file[ATOLL_OPT_STRING_MAX];   /* path of the job file, "" when none */
+  char file[ATOLL_OPT_STRING_MAX]; /* path of the job file, "" when none */
   atoll_model_params model;
   atoll_topo_params topo;
   atoll_island_params island;
@@ -65,37 +65,46 @@ typedef struct atoll_job {
 
 /** Registers every table on opts, with defaults. */
 ATOLL_API atoll_err atoll_job_init(atoll_job *job, atoll_opts *opts);
-/** Checks that cut across modules (seq <= context, batch divisible, run.dir default): USAGE. Call after all values are set. */
+/** Checks that cut across modules (seq <= context, batch divisible, run.dir default): USAGE. Call after all values are
+ * set. */
 ATOLL_API atoll_err atoll_job_check(atoll_job *job);
 
-/** Extra bytes of a rank that train takes for a replica besides its stage: boundary buffers, tree-sum workspace, tokens. For atoll_plan_problem. */
-ATOLL_API atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage, int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
-/** Axes that train executes: pipeline, data (with unequal micro-batch counts). UNSUPPORTED names the first other axis and its stage. */
+/** Extra bytes of a rank that train takes for a replica besides its stage: boundary buffers, tree-sum workspace,
+ * tokens. For atoll_plan_problem. */
+ATOLL_API atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage,
+                                            int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+/** Axes that train executes: pipeline, data (with unequal micro-batch counts). UNSUPPORTED names the first other axis
+ * and its stage. */
 ATOLL_API atoll_err atoll_train_accepts(const atoll_plan *plan);
 
-/** Collective. Layer times of this model on each rank's device at the micro-batch sizes planning may use, shared by all. */
-ATOLL_API atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const atoll_model *model, atoll_device *device, const atoll_islands *islands, const atoll_topo *topo, atoll_profile *profile);
+/** Collective. Layer times of this model on each rank's device at the micro-batch sizes planning may use, shared by
+ * all. */
+ATOLL_API atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const atoll_model *model,
+                                          atoll_device *device, const atoll_islands *islands, const atoll_topo *topo,
+                                          atoll_profile *profile);
 
 typedef struct atoll_train_result {
   int64_t steps_done, skipped;
   double loss, validation_loss;
-  char reason[128];          /* "finished", "signal USR1 on rank 1", ... */
-  char checkpoint[1024];     /* last committed */
+  char reason[128];      /* "finished", "signal USR1 on rank 1", ... */
+  char checkpoint[1024]; /* last committed */
 } atoll_train_result;
 
-/** Collective on comm: the whole walk of the main job, from topology to exit record. Returns OK, STOPPED, or the agreed failure. `opts` gives provenance. */
+/** Collective on comm: the whole walk of the main job, from topology to exit record. Returns OK, STOPPED, or the agreed
+ * failure. `opts` gives provenance. */
 ATOLL_API atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts, atoll_train_result *result);
 
-/** The same machinery one step at a time, for benchmarks and tests: topology to weights without a run directory; nothing is written, nothing is
- *  resumed, the story is silent. */
+/** The same machinery one step at a time, for benchmarks and tests: topology to weights without a run directory;
+ * nothing is written, nothing is resumed, the story is silent. */
 typedef struct atoll_trainer atoll_trainer;
 
 typedef struct atoll_step_report {
-  int64_t step;                                     /* steps done */
+  int64_t step; /* steps done */
   double loss, gradient_norm;
-  double seconds;                                   /* wall time of the step on this rank */
-  double pipeline, reduce, tied, update, wait;      /* of it: schedule; sums over ranks; tied tensors within reduce; update; waiting for messages */
-  double forward, backward;                         /* seconds per micro-batch on this rank */
+  double seconds; /* wall time of the step on this rank */
+  double pipeline, reduce, tied, update,
+      wait; /* of it: schedule; sums over ranks; tied tensors within reduce; update; waiting for messages */
+  double forward, backward; /* seconds per micro-batch on this rank */
   int skipped;
 } atoll_step_report;
 
@@ -113,15 +122,18 @@ ATOLL_API int atoll_trainer_threads(const atoll_trainer *t);
 /** This rank's exact account. */
 ATOLL_API const atoll_mem *atoll_trainer_mem(const atoll_trainer *t);
 /** This rank's logical tensors (what as in layer.h), valid until close; n = 0 when idle. */
-ATOLL_API atoll_err atoll_trainer_tensors(atoll_trainer *t, atoll_stage_what what, const atoll_tensor **tensors, int *n);
+ATOLL_API atoll_err atoll_trainer_tensors(atoll_trainer *t, atoll_stage_what what, const atoll_tensor **tensors,
+                                          int *n);
 ATOLL_API void atoll_trainer_close(atoll_trainer **t); /* collective */
 
-/** The schedule of one replica: one-forward-one-backward (Narayanan et al., 2019), as a list of actions, shared with the planner's simulator and tests. */
+/** The schedule of one replica: one-forward-one-backward (Narayanan et al., 2019), as a list of actions, shared with
+ * the planner's simulator and tests. */
 typedef struct atoll_action {
-  int backward;           /* 0 forward, 1 backward */
-  int64_t micro_batch;    /* global index */
+  int backward;        /* 0 forward, 1 backward */
+  int64_t micro_batch; /* global index */
 } atoll_action;
-/** Fills 2 * count actions for a replica whose stage holds `in_flight` micro-batches; order of backwards is ascending. */
+/** Fills 2 * count actions for a replica whose stage holds `in_flight` micro-batches; order of backwards is ascending.
+ */
 ATOLL_API void atoll_schedule_1f1b(int in_flight, int64_t first_micro_batch, int64_t count, atoll_action *out);
 
 /** Warm-up then cosine (Loshchilov and Hutter 2017), step counted from 0. */
