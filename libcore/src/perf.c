@@ -108,8 +108,8 @@ static void add_papi(atoll_perf *p, char **name, int n) {
   int code = PAPI_OK, set = PAPI_NULL, used = 0, version = PAPI_VER_CURRENT;
   if (!PAPI_is_initialized() && (version = PAPI_library_init(PAPI_VER_CURRENT)) != PAPI_VER_CURRENT) {
     code = version < 0 ? version : PAPI_EINVAL;
-    snprintf(reason, sizeof reason, "PAPI_library_init: %s (%d)", version < 0 ? PAPI_strerror(version) : "another version",
-             version);
+    snprintf(reason, sizeof reason, "PAPI_library_init: %s (%d)",
+             version < 0 ? PAPI_strerror(version) : "another version", version);
   }
   if (code == PAPI_OK && (code = PAPI_create_eventset(&set)) != PAPI_OK)
     papi_reason(code, reason, sizeof reason);
@@ -165,19 +165,17 @@ typedef struct event {
   int rusage; /* what stands in for it, -1 nothing */
 } event;
 
-static const event software[] = {
-    {"task_clock", "s", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK, 0},
-    {"page_faults", "count", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS, 1},
-    {"context_switches", "count", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CONTEXT_SWITCHES, 2},
-    {"cpu_migrations", "count", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_MIGRATIONS, -1}};
+static const event software[] = {{"task_clock", "s", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK, 0},
+                                 {"page_faults", "count", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS, 1},
+                                 {"context_switches", "count", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CONTEXT_SWITCHES, 2},
+                                 {"cpu_migrations", "count", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_MIGRATIONS, -1}};
 
 /* Only when asked for by name. */
-static const event hardware[] = {
-    {"cycles", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES, -1},
-    {"instructions", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS, -1},
-    {"cache_references", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_REFERENCES, -1},
-    {"cache_misses", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES, -1},
-    {"branch_misses", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_MISSES, -1}};
+static const event hardware[] = {{"cycles", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES, -1},
+                                 {"instructions", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS, -1},
+                                 {"cache_references", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_REFERENCES, -1},
+                                 {"cache_misses", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES, -1},
+                                 {"branch_misses", "count", PERF_TYPE_HARDWARE, PERF_COUNT_HW_BRANCH_MISSES, -1}};
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 

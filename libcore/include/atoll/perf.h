@@ -1,8 +1,9 @@
 /** Named regions and counters.
  *
- *  Sources in order: PAPI; else perf software events (task clock, page faults, context switches, migrations); else getrusage and clock.
- *  Each counter has a status and a reason; what cannot be had is unavailable with the reason, never zero. A source is accepted only after it was
- *  started, read and stopped once. Regions are named in the code once, may nest, and cost two clock reads when counters are off. Local. */
+ *  Sources in order: PAPI; else perf software events (task clock, page faults, context switches, migrations); else
+ * getrusage and clock. Each counter has a status and a reason; what cannot be had is unavailable with the reason, never
+ * zero. A source is accepted only after it was started, read and stopped once. Regions are named in the code once, may
+ * nest, and cost two clock reads when counters are off. Local. */
 #ifndef ATOLL_PERF_H
 #define ATOLL_PERF_H
 
@@ -29,7 +30,8 @@ typedef struct atoll_perf_counter {
 
 typedef struct atoll_perf_params {
   int counters;       /* 0: regions time only, no counters */
-  const char *events; /* comma-separated PAPI or perf names ("cycles", "cache_misses") to try first; NULL or "" = the default set */
+  const char *events; /* comma-separated PAPI or perf names ("cycles", "cache_misses") to try first; NULL or "" = the
+                         default set */
 } atoll_perf_params;
 ATOLL_API void atoll_perf_params_init(atoll_perf_params *p);
 
@@ -39,7 +41,8 @@ ATOLL_API void atoll_perf_destroy(atoll_perf **perf);
 ATOLL_API int atoll_perf_counter_count(const atoll_perf *perf);
 ATOLL_API const atoll_perf_counter *atoll_perf_counter_at(const atoll_perf *perf, int i);
 
-/** Region by name (made at first use; the first 47 bytes count; -1, which begin and end ignore, when 64 exist); begin/end pairs nest; `perf` may be NULL. Only the thread that created perf calls these. */
+/** Region by name (made at first use; the first 47 bytes count; -1, which begin and end ignore, when 64 exist);
+ * begin/end pairs nest; `perf` may be NULL. Only the thread that created perf calls these. */
 ATOLL_API int atoll_perf_region(atoll_perf *perf, const char *name);
 ATOLL_API void atoll_perf_begin(atoll_perf *perf, int region);
 ATOLL_API void atoll_perf_end(atoll_perf *perf, int region);
