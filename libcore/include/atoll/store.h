@@ -4,7 +4,12 @@
  * contentedly). Files are written as images in memory (core driver) and then through file.h, or directly with flushes
  * for the followable metrics file. Paths inside a file are absolute ("/metrics/loss"); missing groups are made. All
  * calls are local; one store belongs to one thread at a time (calls are serialised inside: Debian's HDF5 is not
- * thread-safe). Errors: IO, CORRUPT, NOINPUT, with path and object. */
+ * thread-safe). Errors: IO, CORRUPT, NOINPUT, with path and object.
+ *
+ *  An image ends with 24 bytes behind HDF5's own end: the XXH3-128 digest of all before it (low half first,
+ * little-endian) and "AtollSum". Opening bytes, or a file of up to 16 MiB, compares it: any changed byte is CORRUPT. A
+ * program that edits the file with HDF5 cuts it off, and the file opens as usual. Small data and series of images are
+ * checked by HDF5 as well. */
 #ifndef ATOLL_STORE_H
 #define ATOLL_STORE_H
 
