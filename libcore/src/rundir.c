@@ -68,6 +68,8 @@ atoll_err atoll_rundir_open(const char *dir, atoll_rundir **out) {
   ATOLL_TRY_GOTO(err, fail, atoll_path_join(path, sizeof path, dir, "halt"));
   ATOLL_TRY_GOTO(err, fail, atoll_file_remove_tree(path));
   ATOLL_TRY_GOTO(err, fail, take_attempt(dir, &run->attempt));
+  ATOLL_TRY_GOTO(err, fail, atoll_path_join(path, sizeof path, dir, "exit.json"));
+  ATOLL_TRY_GOTO(err, fail, atoll_file_remove_tree(path));
   *out = run;
   return ATOLL_OK;
 fail:
