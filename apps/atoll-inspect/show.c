@@ -58,6 +58,42 @@ static void print_cell(FILE *f, const column *c, int64_t i) {
     fprintf(f, "%.9g", c->v[i]);
 }
 
+/* Rows by step, for a long run has hundreds of thousands. */
+typedef struct place {
+  double step;
+  int64_t row;
+} place;
+
+static int compare_places(const void *a, const void *b) {
+  const place *x = a, *y = b;
+  if (x->step != y->step)
+    return x->step < y->step ? -1 : 1;
+  return (x->row > y->row) - (x->row < y->row);
+}
+
+/* NULL without memory or without the column. */
+static place *index_steps(const column *c, int64_t rows) {
+  place *p = c ? malloc((size_t)(rows ? rows : 1) * sizeof *p) : NULL;
+  for (int64_t i = 0; p && i < rows; i++)
+    p[i] = (place){c->v[i], i};
+  if (p)
+    qsort(p, (size_t)rows, sizeof *p, compare_places);
+  return p;
+}
+
+/* First row of a step, -1 none. */
+static int64_t row_of(const place *p, int64_t rows, double step) {
+  int64_t lo = 0, hi = rows;
+  while (lo < hi) {
+    int64_t mid = lo + (hi - lo) / 2;
+    if (p[mid].step < step)
+      lo = mid + 1;
+    else
+      hi = mid;
+  }
+  return p && lo < rows && p[lo].step == step ? p[lo].row : -1;
+}
+
 /* One table with the validations joined by step: spreadsheets want one. */
 static void print_csv(const run_table *t, FILE *f) {
   const column *step = table_find(&t->steps, "step"), *vs = table_find(&t->validations, "validation_step"),
@@ -65,6 +101,7 @@ static void print_csv(const run_table *t, FILE *f) {
   for (int c = 0; c < t->steps.columns; c++)
     fprintf(f, "%s%s", c ? "," : "", t->steps.column[c].name);
   fprintf(f, ",validation_loss\n");
+  place *held = index_steps(vs, t->validations.rows);
   for (int64_t i = 0; i < t->steps.rows; i++) {
     for (int c = 0; c < t->steps.columns; c++) {
       if (c)
@@ -72,13 +109,12 @@ static void print_csv(const run_table *t, FILE *f) {
       print_cell(f, &t->steps.column[c], i);
     }
     fputc(',', f);
-    for (int64_t k = 0; step && vs && vl && k < t->validations.rows; k++)
-      if (vs->v[k] == step->v[i]) {
-        fprintf(f, "%.9g", vl->v[k]);
-        break;
-      }
+    int64_t k = step && vl && held ? row_of(held, t->validations.rows, step->v[i]) : -1;
+    if (k >= 0)
+      fprintf(f, "%.9g", vl->v[k]);
     fputc('\n', f);
   }
+  free(held);
 }
 
 static void print_text(const run_table *t, FILE *f) {
@@ -137,13 +173,6 @@ atoll_err inspect_export(const char *path, const inspect_options *o) {
 /* ---- diff ----------------------------------------------------------------------------------------------------------
  */
 
-static int64_t row_of(const table *t, const char *key, double step) {
-  const column *c = table_find(t, key);
-  for (int64_t i = 0; c && i < t->rows; i++)
-    if (c->v[i] == step)
-      return i;
-  return -1;
-}
 
 /* Columns that describe the training, not the machine it ran on. A step that only one run has is a difference; a
  * validation that only one run made is not: it changes nothing. */
@@ -151,6 +180,9 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
                              double tolerance, int missing_counts, int *differences) {
   const column *step = table_find(a, key);
   int64_t common = 0, only_a = 0;
+  place *other = index_steps(table_find(b, key), b->rows);
+  if (!other)
+    return step ? atoll_fail(ATOLL_NOMEM, "index of %lld rows", (long long)b->rows) : ATOLL_OK;
   for (int k = 0; names[k]; k++) {
     const column *x = table_find(a, names[k]), *y = table_find(b, names[k]);
     double worst = 0, where = NAN;
@@ -159,7 +191,7 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
       continue;
     common = only_a = 0;
     for (int64_t i = 0; i < a->rows; i++) {
-      int64_t j = row_of(b, key, step->v[i]);
+      int64_t j = row_of(other, b->rows, step->v[i]);
       if (j < 0) {
         only_a++;
         continue;
@@ -184,6 +216,7 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
              worst > 0 ? "agrees within the tolerance" : "is the same bit for bit", (long long)common);
     *differences += differ > 0;
   }
+  free(other);
   int64_t only_b = b->rows - common;
   if (only_a || only_b) {
     printf("%lld rows only in the first , %lld only in the second\n", (long long)only_a, (long long)only_b);
