@@ -168,7 +168,10 @@ atoll_err inspect_verify(const char *path, const inspect_options *o) {
   ATOLL_TRY(atoll_path_join(file, sizeof file, path, "COMMIT"));
   char ckpt[1200];
   ATOLL_TRY(atoll_path_join(ckpt, sizeof ckpt, path, "ckpt"));
-  if (atoll_file_exists(file) || !atoll_file_is_dir(ckpt)) {
+  char record[1200];
+  if (!atoll_file_exists(file) && !atoll_file_is_dir(ckpt) && run_file(path, record, sizeof record) != ATOLL_OK)
+    return atoll_fail(ATOLL_NOINPUT, "%s is neither a checkpoint (no COMMIT) nor a run (no ckpt, no run.h5)", path);
+  if (atoll_file_exists(file)) {
     ATOLL_TRY(atoll_ckpt_verify(path));
     printf("%s : good\n", path);
     return ATOLL_OK;

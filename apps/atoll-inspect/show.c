@@ -253,20 +253,23 @@ static atoll_err diff_text(const char *a, const char *b, const char *object) {
 atoll_err inspect_diff(const char *a, const char *b, const inspect_options *o, int *differences) {
   static const char *const steps[] = {"loss", "gradient_norm", "learning_rate", "tokens", "skipped", NULL},
                            *const validations[] = {"validation_loss", NULL};
-  run_table x, y;
+  run_table x, y = {0};
   char fa[1200], fb[1200];
   *differences = 0;
   ATOLL_TRY(table_load(a, 1, &x));
   atoll_err err = table_load(b, 1, &y);
+  if (err == ATOLL_OK && x.steps.rows + y.steps.rows == 0) /* equal, but no evidence of anything */
+    err = atoll_fail(ATOLL_NOINPUT, "neither %s nor %s has a step yet", a, b);
   if (err == ATOLL_OK) {
     err = diff_tables(&x.steps, &y.steps, "step", steps, o->tolerance, 1, differences);
     if (err == ATOLL_OK)
       err = diff_tables(&x.validations, &y.validations, "validation_step", validations, o->tolerance, 0, differences);
-    table_free(&y);
   }
+  table_free(&y);
   table_free(&x);
   if (err == ATOLL_OK && run_file(a, fa, sizeof fa) == ATOLL_OK && run_file(b, fb, sizeof fb) == ATOLL_OK)
     err = diff_text(fa, fb, "/provenance/options"); /* options explain differences, they are none themselves */
-  atoll_err_clear();
+  if (err == ATOLL_OK) /* what was looked for in vain */
+    atoll_err_clear();
   return err;
 }

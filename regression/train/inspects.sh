@@ -1,0 +1,98 @@
+# atoll-inspect answers while a job runs, afterwards, and about files that are damaged, empty or something else: with the exit status of its kind and never a crash.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+. "$ATOLL_SOURCE_DIR/regression/train/job.sh"
+I=$(atoll atoll-inspect)
+write_job job.yaml 'ckpt.every_steps: 5'
+"${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=live train.steps=1000000 train.log_every=1000000 >live.out 2>&1 </dev/null &
+launcher=$!
+while kill -0 $launcher 2>/dev/null && ! [ -e live/run.h5 ]; do sleep 0.1; done
+expect 72 "$I" status live
+for command in ls metrics export counters memory; do
+  run "$I" $command live
+  [ -s "$ATOLL_LAST_OUT" ] || fail "$command says nothing"
+done
+run "$I" ls live/run.a1.h5
+run "$I" metrics --json live
+mv "$ATOLL_LAST_OUT" first.json
+sleep 0.5
+run "$I" metrics --json live
+python3 -c '
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+assert len(b["step"]) > len(a["step"]) > 0, "the file does not grow for readers"
+assert b["step"] == list(range(1, len(b["step"]) + 1)) and b["loss"][:len(a["loss"])] == a["loss"]
+' first.json "$ATOLL_LAST_OUT" || fail 'following'
+run "$I" stop live
+says 'live'
+wait $launcher
+[ $? = 75 ] || fail 'the job did not stop with 75'
+expect 68 "$I" stop live
+
+train 2 done
+train 2 again
+run "$I" export --csv --out done.csv done
+run "$I" export --json --out done.json done
+run "$I" counters --json done
+mv "$ATOLL_LAST_OUT" counters.json
+run "$I" memory --json done
+mv "$ATOLL_LAST_OUT" memory.json
+python3 - <<'P' || fail 'exported figures'
+import csv, json
+rows, m = list(csv.DictReader(open("done.csv"))), json.load(open("done.json"))
+assert [int(r["step"]) for r in rows] == m["step"] == list(range(1, 21))
+assert all(abs(float(r["loss"]) - x) < 1e-6 for r, x in zip(rows, m["loss"]))
+held = {int(r["step"]): float(r["validation_loss"]) for r in rows if r["validation_loss"]}
+assert sorted(held) == m["validation_step"] == [10, 20]
+assert all(abs(held[s] - x) < 1e-6 for s, x in zip(m["validation_step"], m["validation_loss"]))
+c = json.load(open("counters.json"))
+assert c["ranks"] == 2 and c["regions"]["step"]["calls"]["min"] == c["regions"]["step"]["calls"]["max"] == 20
+s = c["regions"]["step"]["seconds"]
+assert 0 < s["min"] <= s["mean"] <= s["max"] and abs(s["imbalance"] - s["max"] / s["mean"]) < 1e-9
+assert c["regions"]["pipeline"]["seconds"]["max"] <= s["max"]
+for name, about in c["counters"].items():
+    assert about["status"] == "ok" or about["reason"], name
+for r in json.load(open("memory.json")):
+    assert r["predicted"] == r["measured"] and 0 < r["measured_peak"] <= r["predicted_peak"] <= r["limit"] and r["resident_peak"] > 0, r
+P
+run "$I" verify done
+run "$I" diff done again
+expect 76 "$I" diff done live
+if command -v gnuplot >/dev/null; then
+  run "$I" plot done
+  run "$I" plot done --svg done.svg
+  python3 -c 'import xml.dom.minidom as x; assert x.parse("done.svg").documentElement.tagName == "svg"' || fail 'SVG'
+  run "$I" plot done --png done.png
+  [ "$(head -c 4 done.png | tail -c 3)" = PNG ] || fail 'PNG'
+else
+  expect 68 "$I" plot done
+  says 'gnuplot is not installed'
+fi
+
+# Rows that a later attempt ran again are shown only when asked for.
+train 2 done ckpt.resume=done/ckpt/step-00000015.a1
+run "$I" export --csv --out live.csv done
+run "$I" export --csv --all --out all.csv done
+[ "$(wc -l <live.csv) $(wc -l <all.csv)" = '21 26' ] || fail "rows: $(wc -l live.csv all.csv)"
+
+mkdir empty junk
+head -c 5000 /dev/urandom >junk/run.h5
+for command in ls metrics export counters memory verify plot; do
+  expect 65 "$I" $command junk/run.h5
+  says 'junk/run.h5'
+  expect 66 "$I" $command absent
+  says 'absent'
+  [ $command = ls ] && continue # an empty folder can be listed
+  expect 66 "$I" $command empty
+  says 'empty'
+done
+expect 66 "$I" status empty
+expect 65 "$I" diff done junk
+says 'junk/run.h5'
+expect 64 "$I" statsu done
+says "did you mean 'status'"
+expect 64 "$I" diff done
+# A run whose own record is damaged says so; its checkpoints are looked at all the same.
+cp junk/run.h5 live/run.h5
+expect 65 "$I" verify live
+says 'live/run.h5'
+says ': good'
