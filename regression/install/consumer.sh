@@ -7,7 +7,7 @@ run cmake --install "$ATOLL_BUILD_DIR" --prefix "$ATOLL_WORK/first"
 
 check() {
   local prefix=$1 name=$2 pc
-  run cmake -S "$source" -B "$ATOLL_WORK/$name-cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release \
+  run cmake -G Ninja -S "$source" -B "$ATOLL_WORK/$name-cmake" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release \
     $(sanitized_flags -DCMAKE_C_FLAGS=)
   run cmake --build "$ATOLL_WORK/$name-cmake"
   run "$ATOLL_WORK/$name-cmake/consumer"
