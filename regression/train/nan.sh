@@ -24,3 +24,19 @@ says '3 steps in a row'
 expect 80 "$(atoll atoll-inspect)" status many
 run "$(atoll atoll-inspect)" verify many
 [ -d many/ckpt/step-00000004.a1 ] || fail 'the last checkpoint with a finite loss was removed'
+
+# What was skipped is part of the state: a run that is stopped behind a skipped step goes on as if it had not been, and a row of skipped steps counts over a resume.
+write_job job.yaml 'train.skip_limit: 3'
+export ATOLL_FAULT='nan:train.gradient:5'
+train 2 straight train.steps=12
+train 2 stopped train.steps=7
+unset ATOLL_FAULT
+train 2 stopped train.steps=12
+same straight stopped
+says 'loss is the same bit for bit in 12 common rows'
+says 'skipped is the same bit for bit in 12 common rows'
+export ATOLL_FAULT='nan:train.gradient:5;nan:train.gradient:6'
+train 2 row train.steps=6
+export ATOLL_FAULT='nan:train.gradient:1'
+expect 80 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=row
+says '3 steps in a row'

@@ -41,6 +41,10 @@ int main(int argc, char **argv) {
       CHECK(passed);
     }
   CHECK(walked > 20); /* the walk did meet failures */
+  /* Shards are read back before COMMIT: a disk that cannot give back what it took is found out then, not at resume. */
+  CHECK(atoll_fault_set("fail:read:1:EIO:0", rank) == ATOLL_OK); /* the last rank has no shard */
+  CHECK(save_model(MPI_COMM_WORLD, "ckpt-faults", 3, 1, 1) == ATOLL_IO);
+  CHECK(atoll_fault_set("", rank) == ATOLL_OK);
   if (rank == 0) {
     printf("%d failures walked\n", walked);
     CHECK(atoll_file_remove_tree("ckpt-faults") == ATOLL_OK);
