@@ -289,6 +289,32 @@ atoll_err atoll_file_create(const char *path, const void *data, size_t bytes) {
   return ATOLL_OK;
 }
 
+atoll_err atoll_file_begin(const char *path, const void *data, size_t bytes, int *fd) {
+  int f = file_open(path, O_WRONLY | O_CREAT | O_EXCL);
+  if (f < 0)
+    return file_error("create", path);
+  if (file_write_all(f, data, bytes)) {
+    atoll_err err = file_error("write", path);
+    (void)file_close(f);
+    (void)file_unlink(path);
+    return err;
+  }
+  /* A hint: the disk works while the caller prepares the next file. Errors show at the sync. */
+  (void)sync_file_range(f, 0, 0, SYNC_FILE_RANGE_WRITE);
+  *fd = f;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_file_settle(const char *path, int *fd) {
+  atoll_err err = file_fsync(*fd) ? file_error("sync", path) : ATOLL_OK;
+  if (file_close(*fd) && err == ATOLL_OK)
+    err = file_error("close", path);
+  *fd = -1;
+  if (err != ATOLL_OK)
+    (void)file_unlink(path);
+  return err;
+}
+
 atoll_err atoll_file_append(const char *path, const void *data, size_t bytes) {
   int fd = file_open(path, O_WRONLY | O_CREAT | O_APPEND);
   if (fd < 0)

@@ -19,6 +19,11 @@ ATOLL_API atoll_err atoll_file_replace(const char *path, const void *data, size_
 ATOLL_API atoll_err atoll_file_publish(const char *path, const void *data, size_t bytes);
 /** New file: data written and synced; fails with IO (EEXIST) when path exists. Removes the partial file on failure. */
 ATOLL_API atoll_err atoll_file_create(const char *path, const void *data, size_t bytes);
+/** A new file in two steps, so that many can be on their way to the disk at once: begin writes it and starts the
+ * transfer, settle syncs and closes. begin fails as atoll_file_create(); *fd is owned until settle, which must be
+ * called once; after a failure the file is gone. The directory's entry is the caller's to sync. */
+ATOLL_API atoll_err atoll_file_begin(const char *path, const void *data, size_t bytes, int *fd);
+ATOLL_API atoll_err atoll_file_settle(const char *path, int *fd);
 /** Append with one write() per call; creates the file. */
 ATOLL_API atoll_err atoll_file_append(const char *path, const void *data, size_t bytes);
 ATOLL_API atoll_err atoll_file_sync_dir(const char *dir);

@@ -45,8 +45,19 @@ int64_t atoll_ckpt_image_bytes(const atoll_tensor *tensors, int n) {
               (ATOLL_CKPT_IMAGE_BYTES - CKPT_PAYLOAD_BYTES)); /* the driver's image and the copy that is written */
 }
 
+enum { OPEN_MAX_FILES = 32 };
+
+typedef struct begun { /* a file on its way to the disk */
+  char path[1200];
+  int fd;
+  size_t bytes;
+  atoll_digest digest;
+} begun;
+
 typedef struct writer {
   atoll_mem *mem;
+  begun *file; /* [OPEN_MAX_FILES] */
+  int begun;
   const char *dir;
   int rank, verify, part;
   manifest *m;
@@ -75,6 +86,23 @@ static atoll_err check_written(const char *path, atoll_digest want, size_t bytes
   return ATOLL_OK;
 }
 
+/* Wait until every file that was begun is on the disk, and look at what is there. All are settled, also after a
+ * failure. */
+static atoll_err settle_files(writer *w) {
+  atoll_err err = ATOLL_OK;
+  for (int i = 0; i < w->begun; i++) {
+    atoll_err one = atoll_file_settle(w->file[i].path, &w->file[i].fd);
+    if (one == ATOLL_OK && err == ATOLL_OK) {
+      atoll_fault_point("ckpt.shard.written");
+      if (w->verify)
+        one = check_written(w->file[i].path, w->file[i].digest, w->file[i].bytes);
+    }
+    err = err == ATOLL_OK ? one : err;
+  }
+  w->begun = 0;
+  return err;
+}
+
 static atoll_err close_image(writer *w) {
   if (!w->store)
     return ATOLL_OK;
@@ -87,15 +115,17 @@ static atoll_err close_image(writer *w) {
   err = err != ATOLL_OK ? err : closed;
   if (err == ATOLL_OK)
     err = atoll_path_join(path, sizeof path, w->dir, w->pending.name);
+  if (err == ATOLL_OK && w->begun == OPEN_MAX_FILES)
+    err = settle_files(w);
+  begun *b = &w->file[w->begun];
   if (err == ATOLL_OK)
-    err = atoll_file_create(path, bytes, n);
+    err = atoll_file_begin(path, bytes, n, &b->fd);
   if (err == ATOLL_OK) {
-    atoll_fault_point("ckpt.shard.written");
-    atoll_digest digest = atoll_digest_bytes(bytes, n);
-    if (w->verify)
-      err = check_written(path, digest, n);
-    if (err == ATOLL_OK)
-      err = manifest_add_file(w->m, w->pending.name, (int64_t)n, digest, &f);
+    snprintf(b->path, sizeof b->path, "%s", path);
+    b->bytes = n;
+    b->digest = atoll_digest_bytes(bytes, n);
+    w->begun++;
+    err = manifest_add_file(w->m, w->pending.name, (int64_t)n, b->digest, &f);
     if (err == ATOLL_OK) {
       f->blocks = w->pending.blocks;
       f->block = w->pending.block;
@@ -171,11 +201,20 @@ atoll_err shard_write(atoll_mem *mem, const char *dir, int rank, int verify, con
    * so the budget holds and no page is used twice. */
   if (mem && n > 0)
     ATOLL_TRY(atoll_mem_alloc(mem, ATOLL_MEM_CHECKPOINT, (size_t)atoll_ckpt_image_bytes(tensors, n), &account));
-  atoll_err err = ATOLL_OK;
+  w.file = calloc(OPEN_MAX_FILES, sizeof *w.file);
+  atoll_err err = w.file ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "list of shards");
   for (int i = 0; i < n && err == ATOLL_OK; i++)
     err = write_tensor(&w, &tensors[i]);
   if (err == ATOLL_OK)
     err = close_image(&w);
+  char failed[1024];
+  snprintf(failed, sizeof failed, "%s", err == ATOLL_OK ? "" : atoll_err_message());
+  atoll_err settled = settle_files(&w);
+  if (err == ATOLL_OK)
+    err = settled;
+  else
+    atoll_err_set_message(failed); /* the first failure is the one to tell */
+  free(w.file);
   if (w.store)
     atoll_store_close(&w.store);
   free(w.pending.block);
