@@ -9,6 +9,8 @@
  *   3. even the slower device's best sample stays below the faster one's median by split_gap: a busy machine makes
  *      samples slow, it never makes them fast, so a device that was once fast is fast;
  *   4. there are at least five samples on each side. Declared rates are one value each and only face rule 1.
+ *   5. like core sets of one node are never cut: they share its caches, memory and load, so what tells them apart is
+ * who else was running. Each counts as fast as the fastest of them.
  *
  * Cutting between neighbours is transitive by construction and independent of the order of devices. Quantities are
  * looked at in turn: f32 rate, bf16 rate, memory bandwidth; each refines the parts of the one before. */
@@ -16,11 +18,27 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define QUANTITIES 3
 
 static const atoll_samples *quantity(const atoll_topo_device *d, int q) {
   return q == 0 ? &d->gemm_f32 : q == 1 ? &d->gemm_bf16 : &d->bandwidth;
+}
+
+/* What is held against other devices: a core set's fastest like neighbour on its node (rule 5), a GPU itself. */
+static const atoll_samples *fair(const atoll_topo *topo, const atoll_topo_device *d, int q) {
+  const atoll_samples *best = quantity(d, q);
+  if (d->kind != ATOLL_TOPO_CPU || d->declared)
+    return best;
+  const atoll_topo_node *node = &topo->node[d->node];
+  for (int i = node->first_device; i < node->first_device + node->devices; i++) {
+    const atoll_topo_device *e = &topo->device[i];
+    if (e->kind == ATOLL_TOPO_CPU && e->ncores == d->ncores && e->nthreads == d->nthreads &&
+        !strcmp(e->model, d->model) && atoll_samples_median(quantity(e, q)) > atoll_samples_median(best))
+      best = quantity(e, q);
+  }
+  return best;
 }
 
 int island_apart(const atoll_island_params *params, const atoll_samples *fast, const atoll_samples *slow, double pooled,
@@ -70,7 +88,7 @@ int island_split(const atoll_topo *topo, const atoll_island_params *params, cons
       int n = 0, m = 0;
       for (int i = 0; i < g->n; i++)
         if (speed[i] == p) {
-          const atoll_samples *s = quantity(&topo->device[g->device[i]], q);
+          const atoll_samples *s = fair(topo, &topo->device[g->device[i]], q);
           items[n++] = (item){atoll_samples_median(s), i};
           if (s->n >= ISLAND_SAMPLES_MIN)
             spread[m++] = atoll_samples_spread(s);
@@ -83,7 +101,7 @@ int island_split(const atoll_topo *topo, const atoll_island_params *params, cons
         if (k > 0) {
           const atoll_topo_device *before = &topo->device[g->device[items[k - 1].member]];
           made +=
-              island_apart(params, quantity(before, q), quantity(d, q), pooled,
+              island_apart(params, fair(topo, before, q), fair(topo, d, q), pooled,
                            before->declared && d->declared && quantity(before, q)->n == 1 && quantity(d, q)->n == 1);
         }
         next[items[k].member] = made;
