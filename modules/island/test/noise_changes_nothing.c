@@ -91,8 +91,33 @@ static void names_do_not_swap(void **state) {
   atoll_topo_destroy(&t);
 }
 
+/* Another job occupies one core of a node during the whole probe: calm samples, far apart, and yet not another kind of
+ * core. Two nodes that differ as a whole still do. */
+static void a_busy_neighbour_makes_no_island(void **state) {
+  (void)state;
+  atoll_topo *t = load_topo("1x(pack:1 core:4 memory=8GiB devices=2)");
+  uint64_t at = 0;
+  assert_int_equal(t->devices, 2);
+  measure(&t->device[0].gemm_f32, 134.9, GAUSS, 0.01, 5, &at);
+  measure(&t->device[1].gemm_f32, 41.19, GAUSS, 0.01, 5, &at);
+  atoll_islands *is = group(t);
+  assert_int_equal(is->count, 1);
+  atoll_islands_destroy(&is);
+  atoll_topo_destroy(&t);
+
+  t = load_topo("2x(pack:1 core:4 memory=8GiB devices=2)");
+  assert_int_equal(t->devices, 4);
+  for (int i = 0; i < 4; i++)
+    measure(&t->device[i].gemm_f32, t->device[i].node == 0 ? 134.9 : 41.19, GAUSS, 0.01, 5, &at);
+  is = group(t);
+  assert_int_equal(is->count, 2);
+  atoll_islands_destroy(&is);
+  atoll_topo_destroy(&t);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equal_devices_stay_together),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_busy_neighbour_makes_no_island),
+                                     cmocka_unit_test(equal_devices_stay_together),
                                      cmocka_unit_test(different_devices_stay_apart),
                                      cmocka_unit_test(few_samples_never_split), cmocka_unit_test(names_do_not_swap)};
   return cmocka_run_group_tests(tests, NULL, NULL);
