@@ -1,4 +1,6 @@
-# Site file: every choice a cluster may want to make about Atoll's jobs, in one place. Copy it, point ATOLL_SITE at the copy, edit. All of it may stay commented.
+# shellcheck shell=bash
+# Site file: every choice a cluster may want to make about Atoll's jobs, in one place. Copy it, point ATOLL_SITE at the copy, edit.
+# All of it may stay commented.
 
 # Modules that the programs were built with:
 #module load openmpi hdf5-parallel hwloc
@@ -6,7 +8,8 @@
 # Where the programs are, when not below ATOLL_ROOT:
 #ATOLL_BIN=/apps/atoll/bin
 
-# Launcher: auto asks `srun --mpi=list`; srun or mpirun force one. More words for it:
+# Launcher: auto asks `srun --mpi=list` and falls back to mpirun when the ranks do not get to begin; srun or mpirun force one. More
+# words for it, split at blanks:
 #ATOLL_LAUNCHER=auto
 #ATOLL_LAUNCH_OPTIONS="--cpu-bind=none"
 

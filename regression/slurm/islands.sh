@@ -17,10 +17,10 @@ YAML
 nodes='--nodes=4 --ntasks-per-node=1 --cpus-per-task=1 --time=10'
 for try in 1 2 3; do # the machine is shared: times may be disturbed, structure never
   batch $nodes "$(sourcefile slurm/train.sbatch)" job.yaml run.dir=runs/planned$try
-  batch_is 0
+  status_is 0
   says '2 islands'
   batch $nodes "$(sourcefile slurm/train.sbatch)" job.yaml run.dir=runs/even$try plan.layers=2,3,2,2
-  batch_is 0
+  status_is 0
   "$PY" "$(sourcefile regression/slurm/check_islands.py)" runs/planned$try runs/even$try
   got=$?
   [ $got = 0 ] && break
