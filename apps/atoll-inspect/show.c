@@ -173,7 +173,6 @@ atoll_err inspect_export(const char *path, const inspect_options *o) {
 /* ---- diff ----------------------------------------------------------------------------------------------------------
  */
 
-
 /* Columns that describe the training, not the machine it ran on. A step that only one run has is a difference; a
  * validation that only one run made is not: it changes nothing. */
 static atoll_err diff_tables(const table *a, const table *b, const char *key, const char *const *names,
@@ -269,7 +268,7 @@ atoll_err inspect_diff(const char *a, const char *b, const inspect_options *o, i
   table_free(&x);
   if (err == ATOLL_OK && run_file(a, fa, sizeof fa) == ATOLL_OK && run_file(b, fb, sizeof fb) == ATOLL_OK)
     err = diff_text(fa, fb, "/provenance/options"); /* options explain differences, they are none themselves */
-  if (err == ATOLL_OK) /* what was looked for in vain */
+  if (err == ATOLL_OK)                              /* what was looked for in vain */
     atoll_err_clear();
   return err;
 }

@@ -51,8 +51,8 @@ static void tell_step(const session *s, const record_row *row, const recent_step
   if (isfinite(row->ceiling_fraction))
     snprintf(share, sizeof share, " , %.0f %% of ceiling", 100 * row->ceiling_fraction);
   atoll_progress("step %lld / %lld , loss %.4f , norm %.3f , lr %.2e , %.0f tokens/s%s , left %s", (long long)s->step,
-                   (long long)t->steps, row->loss, row->gradient_norm, row->learning_rate, row->tokens_per_second,
-                   share, left);
+                 (long long)t->steps, row->loss, row->gradient_norm, row->learning_rate, row->tokens_per_second, share,
+                 left);
 }
 
 /* ---- periodic work ------------------------------------------------------------------------------------------------

@@ -181,7 +181,8 @@ static int section_differs(const char *a, const char *b, const char *title, char
   return 0;
 }
 
-/* The plan of the checkpoint that is resumed, when it was made for these islands and with the same options of planning. */
+/* The plan of the checkpoint that is resumed, when it was made for these islands and with the same options of planning.
+ */
 static atoll_err reuse_plan(session *s, const atoll_ckpt_meta *meta) {
   atoll_plan *old = NULL;
   const atoll_train_params *t = &s->job->train;

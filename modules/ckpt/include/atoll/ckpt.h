@@ -65,9 +65,9 @@ ATOLL_API int64_t atoll_ckpt_image_bytes(const atoll_tensor *tensors, int n);
 /** Row block `part` of `parts` of a tensor (first dimension), for replicas that share the writing. Count 0 possible. */
 ATOLL_API void atoll_ckpt_share(const atoll_tensor *whole, int part, int parts, atoll_tensor *block);
 
-/** Collective. Newest good checkpoint (of the newest attempt, then of the largest step) below ckpt_dir (every shard's length and checksum verified, work divided over
- * ranks); skipped ones are reported in `report` (owned text: free(); empty when none). NOINPUT when there is none at
- * all; *dir is filled (n bytes). */
+/** Collective. Newest good checkpoint (of the newest attempt, then of the largest step) below ckpt_dir (every shard's
+ * length and checksum verified, work divided over ranks); skipped ones are reported in `report` (owned text: free();
+ * empty when none). NOINPUT when there is none at all; *dir is filled (n bytes). */
 ATOLL_API atoll_err atoll_ckpt_find(MPI_Comm comm, const char *ckpt_dir, char *dir, size_t n, char **report);
 /** Local. Reads COMMIT and meta of one directory. */
 ATOLL_API atoll_err atoll_ckpt_read_meta(const char *dir, atoll_ckpt_meta *meta);
