@@ -328,8 +328,10 @@ double record_best_validation(const record *r) {
 /* ---- run.h5 ------------------------------------------------------------------------------------------------------ */
 
 static atoll_err write_metrics(record *r, atoll_store *s) {
-  qsort(r->row, r->rows, sizeof *r->row, compare_rows);
-  qsort(r->validation, r->validations, sizeof *r->validation, compare_validations);
+  if (r->rows > 0)
+    qsort(r->row, r->rows, sizeof *r->row, compare_rows);
+  if (r->validations > 0)
+    qsort(r->validation, r->validations, sizeof *r->validation, compare_validations);
   ATOLL_TRY(make_series(s));
   double *column = malloc((r->rows ? r->rows : 1) * sizeof *column); /* both element types have eight bytes */
   if (!column)
