@@ -217,13 +217,18 @@ int host_event_done(void *e) {
   return done;
 }
 
+#define LATE_MAX 0.02 /* s; a longer one is a stall, not the end of a sleep */
 atoll_err host_run_paced(const host_device *d, atoll_task task, void *args) {
   if (d->pace <= 0 || d->pace == 1)
     return task(args, NULL);
+  /* A sleep ends late, by much on a busy machine. What one task lasted too long the next ones last less, so that many
+   * short tasks keep the pace as exactly as one long one. */
+  static _Thread_local double late;
   double wall = atoll_clock_now(), cpu = atoll_clock_process_cpu();
   atoll_err err = task(args, NULL);
-  double until = wall + d->pace * (atoll_clock_process_cpu() - cpu), now;
+  double until = wall + d->pace * (atoll_clock_process_cpu() - cpu) - late, now;
   while ((now = atoll_clock_now()) < until)
     atoll_clock_sleep(until - now);
+  late = now - until < LATE_MAX ? now - until : LATE_MAX;
   return err;
 }

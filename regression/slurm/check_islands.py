@@ -1,7 +1,8 @@
-"""check_islands.py PLANNED EVEN: exit 0; 1 when the structure is wrong, 2 when the uneven plan does not win or a stage's time is off by half.
+"""check_islands.py PLANNED EVEN: exit 0; 1 when the structure is wrong, 2 when times are.
 
-The figure to look at is the printed ratio of measured to predicted stage times (goal: within 15 % on a machine of its own); a test on a
-shared machine fails only on what noise does not explain."""
+A shared machine slows calibration and training by different, common factors, which says nothing about the plan. What the balance of a plan
+rests on is the time of the stages relative to each other: that must be as predicted within 15 %, and each by itself within 50 %. The
+largest deviation is printed; on a machine of its own it is the figure to look at. The uneven plan must beat the even one."""
 import sys
 
 import h5py
@@ -14,7 +15,7 @@ for name, path in zip(("planned", "even"), sys.argv[1:]):
         r = f["ranks"]
         predicted = r["predicted_forward_seconds"][:] + r["predicted_backward_seconds"][:]
         measured = r["forward_seconds"][:] + r["backward_seconds"][:]
-        step[name] = np.median(f["metrics/step_seconds"][3:])
+        step[name] = np.percentile(f["metrics/step_seconds"][2:], 25)  # disturbances only lengthen steps
         ratio = measured / predicted
         layers = [l for l in f["plan/yaml"][()].decode().splitlines() if "first:" in l or "last:" in l]
         print(name, "step %.3f s, stages measured over predicted" % step[name], np.round(ratio, 3))
@@ -30,8 +31,9 @@ for name, path in zip(("planned", "even"), sys.argv[1:]):
             print("parameter bytes of fast nodes", fast, "slow nodes", slow)
             if not min(fast) > max(slow):
                 sys.exit(1)
-            ok = ok and (abs(ratio - 1) <= 0.5).all()
-            print("largest deviation of a stage %.1f %%" % (100 * abs(ratio - 1).max()))
+            relative = abs(ratio / np.median(ratio) - 1).max()
+            ok = ok and relative <= 0.15 and (abs(ratio - 1) <= 0.5).all()
+            print("largest deviation of a stage %.1f %%, relative to the others %.1f %%" % (100 * abs(ratio - 1).max(), 100 * relative))
 print("even over planned step time %.3f" % (step["even"] / step["planned"]))
 ok = ok and step["planned"] < step["even"]
 sys.exit(0 if ok else 2)

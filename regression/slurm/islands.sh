@@ -5,12 +5,12 @@
 PY=/usr/bin/python3
 "$PY" -c 'import h5py, numpy' 2>/dev/null || skip 'python3-h5py is not installed'
 cluster_start
-# Together they use 2/3 + 2/6 of a core of two, so that they do not slow each other more than they are meant to.
-export ATOLL_CASE_PACE_FAST=3 ATOLL_CASE_PACE_SLOW=6
+# Together they use 2/6 + 2/12 of a core of two, so that they do not slow each other more than they are meant to.
+export ATOLL_CASE_PACE_FAST=6 ATOLL_CASE_PACE_SLOW=12
 cat >job.yaml <<YAML
 model: {family: gpt2, layers: 9, width: 160, heads: 4, context: 64, vocab: 256}
 data: {train: $(sourcefile inputs/corpora/kjv-train.txt), validation: $(sourcefile inputs/corpora/kjv-heldout.txt)}
-train: {seq: 64, global_batch: 16, steps: 12, decay_steps: 12, validate_windows: 16, log_every: 4}
+train: {seq: 64, global_batch: 16, steps: 8, decay_steps: 8, validate_windows: 16, log_every: 4}
 plan: {micro_batch: 2, data_parallel: 1, stages: 4}
 topo: {path: $(sourcefile inputs/clusters/mixed-2x2), probe_seconds: 8}
 YAML
