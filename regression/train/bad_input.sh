@@ -50,5 +50,7 @@ refuse 64 'colour' 2 job.yaml plan.load=unknown.yaml run.dir=x
 sed 's/^\( *\)zero: 0/\1zero: 2/' good.yaml >zero.yaml
 refuse 67 'ZeRO' 2 job.yaml plan.load=zero.yaml run.dir=x
 says 'stage 0'
+sed 's/^\( *\)recompute: 0/\1recompute: 1/' good.yaml >recompute.yaml
+refuse 67 'recomputation of whole layers' 2 job.yaml plan.load=recompute.yaml run.dir=x
 run mpi 2 "$T" job.yaml plan.load=good.yaml run.dir=loaded
 same saved loaded

@@ -70,6 +70,9 @@ static atoll_err check_ranges(const atoll_plan_stage *stage, int p, int s) {
       if (r->policy < 0 || r->policy >= ATOLL_POLICIES)
         return BAD("pipeline %d stage %d range %d: policy is %d, expected 0..%d", p, s, i, r->policy,
                    ATOLL_POLICIES - 1);
+      if (r->recompute < 0 || r->recompute > r->last - r->first)
+        return BAD("pipeline %d stage %d range %d: recompute is %d, expected 0..%d layers", p, s, i, r->recompute,
+                   r->last - r->first);
       const double share[] = {r->offload_weights, r->offload_gradients, r->offload_optimizer, r->offload_activations};
       static const char *const name[] = {"offload_weights", "offload_gradients", "offload_optimizer",
                                          "offload_activations"};
@@ -297,6 +300,10 @@ static void digest_stage(atoll_digester *d, const atoll_plan_stage *s) {
     atoll_digester_add_real(d, r->offload_optimizer);
     atoll_digester_add_real(d, r->offload_activations);
     atoll_digester_add_text(d, r->mlp);
+    if (r->recompute > 0) { /* so plans without it keep the digest they had before there was this field */
+      atoll_digester_add_text(d, "recompute");
+      atoll_digester_add_int(d, r->recompute);
+    }
   }
   atoll_digester_add_int(d, s->replicas);
   for (int k = 0; k < s->replicas; k++)

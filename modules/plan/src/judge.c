@@ -20,6 +20,8 @@ static atoll_err check_stage(const atoll_plan_stage *stage, int s) {
     if (r->policy != ATOLL_POLICY_EAGER)
       return LACKS("stage %d uses policy %s; the form has no recomputation (plan.policy=eager)", s,
                    atoll_policy_name((atoll_policy)r->policy));
+    if (r->recompute > 0)
+      return LACKS("stage %d recomputes %d layers; the form has no recomputation", s, r->recompute);
     if (r->offload_weights > 0 || r->offload_gradients > 0 || r->offload_optimizer > 0 || r->offload_activations > 0)
       return LACKS("stage %d offloads; the form has no offload", s);
     if (strcmp(r->mlp, "plain") != 0)

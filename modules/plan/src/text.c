@@ -72,6 +72,7 @@ static atoll_err put_stage(atoll_yaml_out *o, const atoll_plan_stage *s) {
     atoll_yaml_open_map(o, NULL);
     put_pair(o, "layers", r->first, r->last);
     atoll_yaml_put_text(o, "policy", atoll_policy_name((atoll_policy)r->policy));
+    atoll_yaml_put_int(o, "recompute", r->recompute);
     atoll_yaml_put_text(o, "mlp", r->mlp);
     atoll_yaml_put_real(o, "offload_weights", r->offload_weights);
     atoll_yaml_put_real(o, "offload_gradients", r->offload_gradients);
@@ -287,6 +288,9 @@ static atoll_err get_range(atoll_yaml *map, atoll_plan_range *r) {
     return atoll_fail(ATOLL_USAGE, "%s:%d: policy is '%s', expected eager or exact", atoll_yaml_file(map),
                       atoll_yaml_line(atoll_yaml_get(map, "policy")), name);
   r->policy = (int)policy;
+  int64_t recompute = 0; /* plans written before there was this field have none */
+  ATOLL_TRY(atoll_yaml_int(map, "recompute", 0, 0, MANY, &recompute));
+  r->recompute = (int)recompute;
   ATOLL_TRY(atoll_yaml_string(map, "mlp", 1, r->mlp, sizeof r->mlp));
   ATOLL_TRY(atoll_yaml_real(map, "offload_weights", 1, 0, 1, &r->offload_weights));
   ATOLL_TRY(atoll_yaml_real(map, "offload_gradients", 1, 0, 1, &r->offload_gradients));

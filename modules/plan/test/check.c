@@ -43,6 +43,8 @@ static void fields(void **state) {
   SET("stage 1: no range treats layer", s1->ranges, 0);
   SET("no range treats layer", s0->range[0].last, s0->range[0].last - 1);
   SET("stage 0 range 0: policy is 9", s0->range[0].policy, 9);
+  SET("stage 0 range 0: recompute is -1", s0->range[0].recompute, -1);
+  SET("recompute is 99", s0->range[0].recompute, 99);
   SET("offload_optimizer is 1.5", s0->range[0].offload_optimizer, 1.5);
   SET("offload_weights is nan", s0->range[0].offload_weights, NAN);
   SET("mlp is empty", s0->range[0].mlp[0], 0);

@@ -28,6 +28,10 @@ static void round_trip(void **state) {
   x.plan->pipeline[0].stage[0].range[0].policy ^= 1;
   assert_false(atoll_digest_equal(atoll_plan_digest(x.plan), atoll_plan_digest(again)));
   x.plan->pipeline[0].stage[0].range[0].policy ^= 1;
+  x.plan->pipeline[0].stage[0].range[0].recompute = 1;
+  assert_false(atoll_digest_equal(atoll_plan_digest(x.plan), atoll_plan_digest(again)));
+  x.plan->pipeline[0].stage[0].range[0].recompute = 0;
+  assert_true(atoll_digest_equal(atoll_plan_digest(x.plan), atoll_plan_digest(again)));
   x.plan->sum_leaves--;
   assert_false(atoll_digest_equal(atoll_plan_digest(x.plan), atoll_plan_digest(again)));
   atoll_plan_destroy(&again);
@@ -85,6 +89,9 @@ static void refuses(void **state) {
   made x;
   made_begin(&x);
   assert_ok(edited(&x, "world:", "world:"));
+  assert_ok(edited(&x, "recompute: 0\n", "\n")); /* as plans were before there was this field */
+  assert_refused(ATOLL_USAGE, "recompute", edited(&x, "recompute: 0", "recompute: -1"));
+  assert_refused(ATOLL_CORRUPT, "recompute is 99", edited(&x, "recompute: 0", "recompute: 99"));
   assert_refused(ATOLL_USAGE, "edited.yaml:2: plan version 2", edited(&x, "version: 1", "version: 2"));
   assert_refused(ATOLL_USAGE, "colour", edited(&x, "world:", "colour: red\nworld:"));
   assert_refused(ATOLL_USAGE, "offload_hopes",

@@ -51,6 +51,10 @@ static atoll_err accept_range(const atoll_plan_range *r, int p, int s) {
       snprintf(found, sizeof found, "share %g", offload[i].share);
       return refuse(offload[i].axis, p, s, found);
     }
+  if (r->recompute > 0) {
+    snprintf(found, sizeof found, "%d layers", r->recompute);
+    return refuse("recomputation of whole layers", p, s, found);
+  }
   if (strcmp(r->mlp, "plain") != 0)
     return refuse("MLP algorithm", p, s, r->mlp);
   return ATOLL_OK;

@@ -21,15 +21,27 @@ typedef struct atoll_slice_context {
   int partials;          /* gradient buffers of a replica for the summation tree, most of any */
   int64_t micro_batch;   /* samples per micro-batch of the pipeline */
   int64_t micro_batches; /* per step, over the whole slice: its replicas share them */
+  int data;              /* 0: any; else only points of this data degree, because the neighbours need it */
 } atoll_slice_context;
 
-typedef struct atoll_slice_plan { /* one Pareto point */
-  int data, tensor, context, expert, zero;
-  int policy;
+/** One Pareto point. The devices of the shape are data * tensor * context * expert, in that sense: `data` replicas,
+ * each of tensor * context * expert ranks that work on one micro-batch together. Inside a replica tensor ranks hold
+ * parts of every matrix, context ranks parts of every sequence, expert ranks parts of the samples and of the experts. A
+ * slice without experts has expert 1. */
+typedef struct atoll_slice_plan {
+  int data, tensor, context, expert;
+  int zero;              /* ZeRO stage 0..3 over the ranks that hold equal parameters */
+  int sequence_parallel; /* bool; activations outside the matrices are cut over tensor ranks too */
+  int policy;            /* atoll_policy of every layer */
+  int recompute;         /* the first so many layers of the slice keep their input only and run forward again */
+  /* Shares kept in host memory, 0..1. */
+  double offload_weights, offload_gradients, offload_optimizer, offload_activations;
   double t;                 /* steady seconds per micro-batch (of the slice as a whole: replicas divide it) */
   double forward, backward; /* of one micro-batch on one replica */
-  double d;                 /* extra seconds per step: reduction among its replicas, update */
+  double d;                 /* extra seconds per step: what the first forward and last backward of a step take beyond
+                               steady ones (reduction among replicas, update, transfers of its state) */
   int64_t bytes[ATOLL_MEM_CATEGORIES], bytes_peak, bytes_limit; /* per rank */
+  int64_t bytes_host;                                           /* of its shares in host memory, per rank */
   atoll_cost_source source;                                     /* of the times */
 } atoll_slice_plan;
 

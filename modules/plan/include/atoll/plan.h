@@ -19,7 +19,8 @@ ATOLL_BEGIN_C
 
 typedef struct atoll_plan_range { /* layers [first, last) with one treatment */
   int first, last;
-  int policy;                                                                        /* atoll_policy */
+  int policy;    /* atoll_policy */
+  int recompute; /* the first so many of these layers keep their input only; backward runs their forward again */
   double offload_weights, offload_gradients, offload_optimizer, offload_activations; /* fractions 0..1 */
   char mlp[16]; /* "plain"; other algorithms are for later executors */
 } atoll_plan_range;
