@@ -105,6 +105,7 @@ typedef struct atoll_plan_params {
   double memory_share;               /* share of a device's memory that may be planned; 0.9 */
   int64_t sum_leaves;                /* 0 = 8, more when there are more replicas, at most the micro-batches */
   int parallelizer;                  /* enum grid */
+  int interstage;                    /* enum dp|cbc|both */
   int target;                        /* enum train|any: only axes train executes, or all */
   char load[ATOLL_OPT_STRING_MAX];   /* path of a plan to use instead of planning */
 } atoll_plan_params;
