@@ -24,8 +24,8 @@ static const atoll_opt_def defs[] = {
      "many as there are micro-batches, or enough for the replicas."},
     {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid", "", "Who plans a slice on an island."},
     {"interstage", ATOLL_OPT_ENUM, FIELD(interstage), "dp", "dp|cbc|both", "",
-     "Who splits layers over stages of fixed devices: an exact dynamic program, an integer program (CBC), or both, which "
-     "must agree."},
+     "Who splits layers over stages of fixed devices: an exact dynamic program, an integer program (CBC), or both, "
+     "which must agree."},
     {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
      "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data for "
      "both."},
