@@ -120,6 +120,7 @@ static atoll_err apart(atoll_islands *is, int x, int y, const atoll_topo *t, con
   char text[700] = "", m1[48], m2[48];
   if (a->class_id != b->class_id) {
     differ_text(text, sizeof text, "kind of node", t->node[d->node].kind, t->node[e->node].kind);
+    differ_text(text, sizeof text, "zone", t->node[d->node].zone, t->node[e->node].zone);
     differ_text(text, sizeof text, "model", d->model, e->model);
     differ_text(text, sizeof text, "instruction set", d->isa, e->isa);
     size_t len = strlen(text);
@@ -132,6 +133,10 @@ static atoll_err apart(atoll_islands *is, int x, int y, const atoll_topo *t, con
     if (island_memory_class(d->memory) != island_memory_class(e->memory))
       snprintf(text + len, sizeof text - len, "%s%s against %s", len ? "; " : "", memory_text(d->memory, m1, sizeof m1),
                memory_text(e->memory, m2, sizeof m2));
+    len = strlen(text);
+    if (t->node[d->node].price != t->node[e->node].price)
+      snprintf(text + len, sizeof text - len, "%s%g an hour against %g", len ? "; " : "", t->node[d->node].price,
+               t->node[e->node].price);
     return add(is, "%s and %s are apart: %s", a->name, b->name, text);
   }
   if (a->speed_id != b->speed_id) {

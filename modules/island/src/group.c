@@ -52,7 +52,8 @@ static const char *kind_of(const atoll_topo *t, int i) { return t->node[t->devic
 static int same_cost(const atoll_topo *t, int i, int j) {
   const atoll_topo_device *a = &t->device[i], *b = &t->device[j];
   return a->kind == b->kind && strcmp(a->model, b->model) == 0 && a->ncores == b->ncores &&
-         strcmp(kind_of(t, i), kind_of(t, j)) == 0;
+         strcmp(kind_of(t, i), kind_of(t, j)) == 0 && strcmp(t->node[a->node].zone, t->node[b->node].zone) == 0 &&
+         t->node[a->node].price == t->node[b->node].price;
 }
 
 static int same_class(const atoll_topo *t, int i, int j) {
@@ -74,6 +75,8 @@ static atoll_digest key_of(const atoll_topo *t, int i) {
   atoll_digester_add_int(g, d->nthreads);
   atoll_digester_add_text(g, kind_of(t, i));
   atoll_digester_add_int(g, island_memory_class(d->memory));
+  if (t->node[d->node].zone[0])
+    atoll_digester_add_text(g, t->node[d->node].zone);
   none = atoll_digester_value(g);
   atoll_digester_destroy(&g);
   return none;
@@ -232,9 +235,8 @@ static atoll_err describe(const atoll_topo *t, const island_place *p, int id, at
       known = 1;
     }
   if (!known && is->nodes > 1) {
-    const atoll_topo_link *l = atoll_topo_link_of(t, d->node, t->device[is->device[is->devices - 1]].node);
-    if (l)
-      worst(l, &is->latency_out, &is->bandwidth_out);
+    atoll_topo_reach(t, d->node, t->device[is->device[is->devices - 1]].node, &is->latency_out, &is->bandwidth_out,
+                     NULL);
   }
   char speed[16], cores[24] = "";
   letters(is->speed_id, speed, sizeof speed);

@@ -335,7 +335,8 @@ atoll_err topo_divide(const atoll_topo_params *params, const char *backend, cons
   topo_text(t->note, sizeof t->note, hosts->note);
   t->node = calloc((size_t)hosts->count + 1, sizeof *t->node);
   t->link = calloc((size_t)hosts->links + 1, sizeof *t->link);
-  if (!t->node || !t->link) {
+  t->route = calloc((size_t)hosts->routes + 1, sizeof *t->route);
+  if (!t->node || !t->link || !t->route) {
     err = atoll_fail(ATOLL_NOMEM, "no memory for %d nodes", hosts->count);
     goto fail;
   }
@@ -344,6 +345,8 @@ atoll_err topo_divide(const atoll_topo_params *params, const char *backend, cons
     atoll_topo_node *n = &t->node[i];
     topo_text(n->name, sizeof n->name, h->name);
     topo_text(n->kind, sizeof n->kind, h->kind);
+    topo_text(n->zone, sizeof n->zone, h->zone);
+    n->price = h->price;
     n->sockets = h->sockets;
     n->numa_nodes = h->numa_nodes;
     n->cores = h->ncores;
@@ -378,6 +381,9 @@ atoll_err topo_divide(const atoll_topo_params *params, const char *backend, cons
   if (hosts->links)
     memcpy(t->link, hosts->link, sizeof *t->link * (size_t)hosts->links);
   t->links = hosts->links;
+  if (hosts->routes)
+    memcpy(t->route, hosts->route, sizeof *t->route * (size_t)hosts->routes);
+  t->routes = hosts->routes;
   topo_links_sort(t);
   *out = t;
   return ATOLL_OK;

@@ -75,6 +75,7 @@ void topo_hosts_free(atoll_topo_hosts *hosts) {
     host_free(&hosts->host[i]);
   free(hosts->host);
   free(hosts->link);
+  free(hosts->route);
   memset(hosts, 0, sizeof *hosts);
 }
 
@@ -110,20 +111,22 @@ atoll_err topo_host_copy(const atoll_topo_host *from, atoll_topo_host *to) {
 /* The bytes travel between ranks of one job, which run one program; each host is its struct followed by its arrays. The
  * length words let unpack refuse bytes of another build. */
 typedef struct packed_head {
-  int64_t magic, host_bytes, link_bytes, count, links;
+  int64_t magic, host_bytes, link_bytes, count, links, routes;
   char note[256];
 } packed_head;
 #define PACKED_MAGIC 0x41544f4c4c544f50
 
 atoll_err topo_hosts_pack(const atoll_topo_hosts *hosts, char **data, int64_t *bytes) {
-  size_t n = sizeof(packed_head) + sizeof(atoll_topo_link) * (size_t)hosts->links;
+  size_t n = sizeof(packed_head) + sizeof(atoll_topo_link) * (size_t)hosts->links +
+             sizeof(atoll_topo_route) * (size_t)hosts->routes;
   for (int i = 0; i < hosts->count; i++)
     n += sizeof(atoll_topo_host) + sizeof(atoll_topo_core) * (size_t)hosts->host[i].ncores +
          sizeof(atoll_topo_gpu) * (size_t)hosts->host[i].ngpus;
   char *p = malloc(n);
   if (!p)
     return atoll_fail(ATOLL_NOMEM, "no memory for %zu bytes of topology", n);
-  packed_head head = {PACKED_MAGIC, sizeof(atoll_topo_host), sizeof(atoll_topo_link), hosts->count, hosts->links, ""};
+  packed_head head = {
+      PACKED_MAGIC, sizeof(atoll_topo_host), sizeof(atoll_topo_link), hosts->count, hosts->links, hosts->routes, ""};
   topo_text(head.note, sizeof head.note, hosts->note);
   size_t at = 0;
 #define PUT(src, len)                                                                                                  \
@@ -135,6 +138,7 @@ atoll_err topo_hosts_pack(const atoll_topo_hosts *hosts, char **data, int64_t *b
   } while (0)
   PUT(&head, sizeof head);
   PUT(hosts->link, sizeof(atoll_topo_link) * (size_t)hosts->links);
+  PUT(hosts->route, sizeof(atoll_topo_route) * (size_t)hosts->routes);
   for (int i = 0; i < hosts->count; i++) {
     const atoll_topo_host *h = &hosts->host[i];
     PUT(h, sizeof *h);
@@ -173,6 +177,19 @@ atoll_err topo_hosts_unpack(const char *data, int64_t bytes, atoll_topo_hosts *h
     }
     hosts->link = more;
     hosts->links += (int)head.links;
+  }
+  data += want;
+  left -= want;
+  want = sizeof(atoll_topo_route) * (size_t)head.routes;
+  if (left < want)
+    return atoll_fail(ATOLL_INTERNAL, "topology record ends inside its routes");
+  if (head.routes) {
+    atoll_topo_route *more = realloc(hosts->route, sizeof *more * (size_t)(hosts->routes + head.routes));
+    if (!more)
+      return atoll_fail(ATOLL_NOMEM, "no memory for %lld routes", (long long)head.routes);
+    memcpy(more + hosts->routes, data, want);
+    hosts->route = more;
+    hosts->routes += (int)head.routes;
   }
   data += want;
   left -= want;

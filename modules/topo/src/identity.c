@@ -99,6 +99,10 @@ atoll_digest atoll_topo_digest(const atoll_topo *t) {
     atoll_digester_add_int(g, n->allowed_threads);
     atoll_digester_add_int(g, n->memory);
     atoll_digester_add_int(g, n->bindable);
+    if (n->zone[0] || n->price > 0) {
+      atoll_digester_add_text(g, n->zone);
+      atoll_digester_add_real(g, n->price);
+    }
     for (int k = 0; k < n->nics; k++) {
       atoll_digester_add_text(g, n->nic[k].name);
       atoll_digester_add_real(g, n->nic[k].speed);
@@ -123,6 +127,14 @@ atoll_digest atoll_topo_digest(const atoll_topo *t) {
     atoll_digester_add_int(g, t->link[i].declared);
     add_samples(g, &t->link[i].latency);
     add_samples(g, &t->link[i].bandwidth);
+  }
+  for (int i = 0; i < t->routes; i++) {
+    const atoll_topo_route *r = &t->route[i];
+    atoll_digester_add_text(g, r->a);
+    atoll_digester_add_text(g, r->b);
+    atoll_digester_add_real(g, r->latency);
+    atoll_digester_add_real(g, r->bandwidth);
+    atoll_digester_add_real(g, r->price);
   }
   atoll_digest d = atoll_digester_value(g);
   atoll_digester_destroy(&g);

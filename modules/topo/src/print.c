@@ -57,9 +57,13 @@ void atoll_topo_print(const atoll_topo *t, FILE *f) {
       ;
     if (same > 1)
       snprintf(last, sizeof last, " ... %s (%d equal nodes)", t->node[i + same - 1].name, same);
-    fprintf(f, "  node %s%s%s%s: %d socket%s, %d NUMA, %d cores, %d threads (%d allowed), %s\n", n->name, last,
-            n->kind[0] ? " kind " : "", n->kind, n->sockets, n->sockets == 1 ? "" : "s", n->numa_nodes, n->cores,
-            n->threads, n->allowed_threads, bytes_text(n->memory, mem, sizeof mem));
+    char paid[48] = "";
+    if (n->price > 0)
+      snprintf(paid, sizeof paid, ", %g per hour and device", n->price);
+    fprintf(f, "  node %s%s%s%s%s%s: %d socket%s, %d NUMA, %d cores, %d threads (%d allowed), %s%s\n", n->name, last,
+            n->kind[0] ? " kind " : "", n->kind, n->zone[0] ? " zone " : "", n->zone, n->sockets,
+            n->sockets == 1 ? "" : "s", n->numa_nodes, n->cores, n->threads, n->allowed_threads,
+            bytes_text(n->memory, mem, sizeof mem), paid);
     if (n->devices && t->device[n->first_device].kind == ATOLL_TOPO_CPU)
       fprintf(f, "    %s  %s\n", t->device[n->first_device].model, t->device[n->first_device].isa);
     for (int k = 0; k < n->devices; k++)
@@ -86,6 +90,15 @@ void atoll_topo_print(const atoll_topo *t, FILE *f) {
   }
   if (t->links > 64)
     fprintf(f, "  ... and %d more links\n", t->links - 64);
+  for (int i = 0; i < t->routes; i++) {
+    const atoll_topo_route *r = &t->route[i];
+    fprintf(f, "  between nodes of %s and %s:", r->a, r->b);
+    if (r->bandwidth > 0)
+      fprintf(f, "  %.3g us  %.4g GB/s", 1e6 * r->latency, r->bandwidth);
+    if (r->price > 0)
+      fprintf(f, "  %g per GB", r->price);
+    fprintf(f, "  (declared)\n");
+  }
   if (t->note[0])
     fprintf(f, "  note: %s\n", t->note);
 }

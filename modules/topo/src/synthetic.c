@@ -3,7 +3,7 @@
  *    text  := group { "," group }
  *    group := [ COUNT "x" ] ( "(" node ")" | node )
  *    node  := words of hwloc's synthetic form ("pack:2 numa:2 core:8 pu:2") and of ours, which hold '=':
- *             memory=64GiB kind=fast model=Epyc isa=... devices=2
+ *             memory=64GiB kind=fast zone=east price=3.5 model=Epyc isa=... devices=2
  *             f32=500 bf16=1000 bandwidth=100              GFLOP/s and GB/s per CPU device
  *             gpus=4 gpu_model=A100 gpu_memory=40GiB gpu_f32=15000 gpu_bf16=200000 gpu_bandwidth=1400
  *
@@ -54,11 +54,11 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
       continue;
     }
     *value++ = 0;
-    static const char *const keys[] = {"memory",     "kind",      "model",    "isa",          "f32",
-                                       "bf16",       "bandwidth", "devices",  "gpus",         "gpu_model",
-                                       "gpu_memory", "gpu_f32",   "gpu_bf16", "gpu_bandwidth"};
+    static const char *const keys[] = {"memory",    "kind",          "model", "isa",       "f32",        "bf16",
+                                       "bandwidth", "devices",       "gpus",  "gpu_model", "gpu_memory", "gpu_f32",
+                                       "gpu_bf16",  "gpu_bandwidth", "zone",  "price"};
     int k = 0;
-    while (k < 14 && strcmp(word, keys[k]) != 0)
+    while (k < 16 && strcmp(word, keys[k]) != 0)
       k++;
     switch (k) {
     case 0:
@@ -102,8 +102,14 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
     case 13:
       ATOLL_TRY(rate(where, word, value, &gpu.bandwidth));
       break;
+    case 14:
+      topo_text(h.zone, sizeof h.zone, value);
+      break;
+    case 15:
+      ATOLL_TRY(rate(where, word, value, &h.price));
+      break;
     default: {
-      const char *near = atoll_nearest(word, keys, 14);
+      const char *near = atoll_nearest(word, keys, 16);
       return atoll_fail(ATOLL_USAGE, "%s: unknown word '%s='%s%s%s", where, word, near ? "; did you mean '" : "",
                         near ? near : "", near ? "='?" : "");
     }
@@ -126,6 +132,8 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
   ATOLL_TRY(err);
   topo_text(host->model, sizeof host->model, h.model);
   topo_text(host->kind, sizeof host->kind, h.kind);
+  topo_text(host->zone, sizeof host->zone, h.zone);
+  host->price = h.price;
   topo_text(host->isa, sizeof host->isa, h.isa);
   host->gemm_f32 = h.gemm_f32;
   host->gemm_bf16 = h.gemm_bf16;

@@ -199,6 +199,7 @@ void atoll_topo_destroy(atoll_topo **topo) {
   free((*topo)->node);
   free((*topo)->device);
   free((*topo)->link);
+  free((*topo)->route);
   free(*topo);
   *topo = NULL;
 }
@@ -218,7 +219,8 @@ atoll_err atoll_topo_copy(const atoll_topo *topo, atoll_topo **out) {
   t->node = dup_bytes(topo->node, sizeof *t->node * (size_t)t->nodes);
   t->device = dup_bytes(topo->device, sizeof *t->device * (size_t)t->devices);
   t->link = dup_bytes(topo->link, sizeof *t->link * (size_t)t->links);
-  if (!t->node || !t->device || !t->link) {
+  t->route = dup_bytes(topo->route, sizeof *t->route * (size_t)t->routes);
+  if (!t->node || !t->device || !t->link || !t->route) {
     atoll_topo_destroy(&t);
     return atoll_fail(ATOLL_NOMEM, "no memory for a topology of %d nodes", topo->nodes);
   }
@@ -250,6 +252,32 @@ const atoll_topo_link *atoll_topo_link_of(const atoll_topo *topo, int a, int b) 
     }
   }
   return slowest;
+}
+
+int atoll_topo_at(const atoll_topo_node *node, const char *end) {
+  return strcmp(end, "*") == 0 || strcmp(node->zone, end) == 0 || strcmp(node->kind, end) == 0 ||
+         strcmp(node->name, end) == 0;
+}
+
+void atoll_topo_reach(const atoll_topo *topo, int a, int b, double *latency, double *bandwidth, double *price) {
+  const atoll_topo_node *x = &topo->node[a], *y = &topo->node[b];
+  const atoll_topo_route *fast = NULL;
+  double cost = 0;
+  for (int i = 0; i < topo->routes && a != b; i++) {
+    const atoll_topo_route *r = &topo->route[i];
+    if ((atoll_topo_at(x, r->a) && atoll_topo_at(y, r->b)) || (atoll_topo_at(x, r->b) && atoll_topo_at(y, r->a))) {
+      cost = r->price;
+      fast = r->bandwidth > 0 ? r : fast;
+    }
+  }
+  const atoll_topo_link *l = atoll_topo_link_of(topo, a, b);
+  int own = l && ((l->a == a && l->b == b) || (l->a == b && l->b == a));
+  if (latency)
+    *latency = own || !fast ? (l ? atoll_samples_median(&l->latency) : 0) : fast->latency;
+  if (bandwidth)
+    *bandwidth = own || !fast ? (l ? atoll_samples_median(&l->bandwidth) : 0) : fast->bandwidth;
+  if (price)
+    *price = cost;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -295,7 +323,8 @@ void topo_links_sort(atoll_topo *t) {
 int topo_nodes_equal(const atoll_topo *t, int a, int b) {
   const atoll_topo_node *x = &t->node[a], *y = &t->node[b];
   if (!atoll_digest_equal(x->identity, y->identity) || x->devices != y->devices ||
-      x->allowed_threads != y->allowed_threads || strcmp(x->kind, y->kind) != 0)
+      x->allowed_threads != y->allowed_threads || strcmp(x->kind, y->kind) != 0 || strcmp(x->zone, y->zone) != 0 ||
+      x->price != y->price)
     return 0;
   for (int k = 0; k < x->devices; k++) {
     const atoll_topo_device *d = &t->device[x->first_device + k], *e = &t->device[y->first_device + k];

@@ -56,6 +56,10 @@ atoll_err atoll_topo_to_yaml(const atoll_topo *t, atoll_yaml_out *o) {
     atoll_yaml_put_text(o, "name", n->name);
     if (n->kind[0])
       atoll_yaml_put_text(o, "kind", n->kind);
+    if (n->zone[0])
+      atoll_yaml_put_text(o, "zone", n->zone);
+    if (n->price > 0)
+      atoll_yaml_put_real(o, "price", n->price);
     atoll_yaml_put_int(o, "sockets", n->sockets);
     atoll_yaml_put_int(o, "numa_nodes", n->numa_nodes);
     atoll_yaml_put_int(o, "cores", n->cores);
@@ -93,6 +97,20 @@ atoll_err atoll_topo_to_yaml(const atoll_topo *t, atoll_yaml_out *o) {
       atoll_yaml_put_bool(o, "declared", l->declared);
       put_samples(o, "latency", &l->latency);
       put_samples(o, "bandwidth", &l->bandwidth);
+      atoll_yaml_close(o);
+    }
+    atoll_yaml_close(o);
+  }
+  if (t->routes) {
+    atoll_yaml_open_list(o, "routes");
+    for (int i = 0; i < t->routes; i++) {
+      const atoll_topo_route *r = &t->route[i];
+      atoll_yaml_open_map(o, NULL);
+      atoll_yaml_put_text(o, "a", r->a);
+      atoll_yaml_put_text(o, "b", r->b);
+      atoll_yaml_put_real(o, "latency", r->latency);
+      atoll_yaml_put_real(o, "bandwidth", r->bandwidth);
+      atoll_yaml_put_real(o, "price", r->price);
       atoll_yaml_close(o);
     }
     atoll_yaml_close(o);
@@ -152,6 +170,8 @@ static atoll_err get_node(atoll_yaml *map, int i, atoll_topo *t) {
   char hex[40];
   ATOLL_TRY(atoll_yaml_string(map, "name", 1, n->name, sizeof n->name));
   ATOLL_TRY(atoll_yaml_string(map, "kind", 0, n->kind, sizeof n->kind));
+  ATOLL_TRY(atoll_yaml_string(map, "zone", 0, n->zone, sizeof n->zone));
+  ATOLL_TRY(atoll_yaml_real(map, "price", 0, 0, 1e9, &n->price));
   ATOLL_TRY(get_int(map, "sockets", 1, 1 << 20, &n->sockets));
   ATOLL_TRY(get_int(map, "numa_nodes", 0, 1 << 20, &n->numa_nodes));
   ATOLL_TRY(get_int(map, "cores", 1, 1 << 20, &n->cores));
@@ -197,7 +217,7 @@ atoll_err atoll_topo_from_yaml(atoll_yaml *root, atoll_topo **out) {
   int64_t version = 0;
   char hex[40];
   atoll_digest identity;
-  atoll_yaml *nodes = NULL, *links = NULL;
+  atoll_yaml *nodes = NULL, *links = NULL, *routes = NULL;
   atoll_err err;
   ATOLL_TRY_GOTO(err, fail, atoll_yaml_int(root, "version", 1, 1, INT32_MAX, &version));
   if (version != VERSION) {
@@ -233,6 +253,22 @@ atoll_err atoll_topo_from_yaml(atoll_yaml *root, atoll_topo **out) {
     ATOLL_TRY_GOTO(err, fail, atoll_yaml_bool(m, "declared", 1, &l->declared));
     ATOLL_TRY_GOTO(err, fail, get_samples(m, "latency", &l->latency));
     ATOLL_TRY_GOTO(err, fail, get_samples(m, "bandwidth", &l->bandwidth));
+  }
+  ATOLL_TRY_GOTO(err, fail, atoll_yaml_list(root, "routes", 0, &routes));
+  n = routes ? (int)atoll_yaml_count(routes) : 0;
+  t->route = calloc((size_t)n + 1, sizeof *t->route);
+  if (!t->route) {
+    err = atoll_fail(ATOLL_NOMEM, "no memory for %d routes", n);
+    goto fail;
+  }
+  for (; t->routes < n; t->routes++) {
+    atoll_topo_route *r = &t->route[t->routes];
+    atoll_yaml *m = atoll_yaml_at(routes, (size_t)t->routes);
+    ATOLL_TRY_GOTO(err, fail, atoll_yaml_string(m, "a", 1, r->a, sizeof r->a));
+    ATOLL_TRY_GOTO(err, fail, atoll_yaml_string(m, "b", 1, r->b, sizeof r->b));
+    ATOLL_TRY_GOTO(err, fail, atoll_yaml_real(m, "latency", 1, 0, 3600, &r->latency));
+    ATOLL_TRY_GOTO(err, fail, atoll_yaml_real(m, "bandwidth", 1, 0, 1e12, &r->bandwidth));
+    ATOLL_TRY_GOTO(err, fail, atoll_yaml_real(m, "price", 1, 0, 1e9, &r->price));
   }
   /* The identity is derived; a file whose words and identity disagree was edited by hand or damaged. */
   if (atoll_digest_parse(hex, &identity) != 0 || !atoll_digest_equal(identity, atoll_topo_identity(t))) {

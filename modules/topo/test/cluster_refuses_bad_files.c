@@ -84,6 +84,56 @@ static void declarations_are_taken(void **state) {
   atoll_topo_destroy(&t);
 }
 
+static void expect_reach(const atoll_topo *t, int a, int b, double latency, double bandwidth, double price) {
+  double got[3];
+  atoll_topo_reach(t, a, b, &got[0], &got[1], &got[2]);
+  assert_true(got[0] == latency && got[1] == bandwidth && got[2] == price);
+  atoll_topo_reach(t, b, a, &got[0], &got[1], &got[2]);
+  assert_true(got[0] == latency && got[1] == bandwidth && got[2] == price);
+}
+
+/* On clusters too large for a link per pair the same words become routes between groups. */
+static void large_clusters_declare_routes(void **state) {
+  (void)state;
+  const char *yaml =
+      "nodes:\n"
+      "  - {name: e, count: 40, kind: fast, zone: east, price: 3.5, synthetic: 'core:4', in_node: {bandwidth: 200}}\n"
+      "  - {name: w, count: 40, kind: slow, zone: west, price: 1.25, synthetic: 'core:2'}\n"
+      "links:\n  in_node: {bandwidth: 10}\n  between: {latency: 2e-6, bandwidth: 12}\n"
+      "  pairs:\n    - {a: east, b: west, latency: 3e-2, bandwidth: 0.5, price: 0.02}\n"
+      "    - {a: e0, b: w0, latency: 1e-2, bandwidth: 4}\n";
+  write_file(folder, "cluster.yaml", yaml, strlen(yaml));
+  atoll_topo *t = load_topo(folder, NULL);
+  assert_int_equal(t->nodes, 80);
+  assert_string_equal(t->node[79].zone, "west");
+  assert_true(t->node[0].price == 3.5 && t->node[79].price == 1.25);
+  expect_reach(t, 0, 0, 0, 200, 0);
+  expect_reach(t, 79, 79, 0, 10, 0);
+  expect_reach(t, 0, 39, 2e-6, 12, 0);
+  expect_reach(t, 40, 41, 2e-6, 12, 0);
+  expect_reach(t, 1, 40, 3e-2, 0.5, 0.02);
+  expect_reach(t, 0, 40, 1e-2, 4, 0.02);
+  atoll_yaml_out *o = NULL;
+  const char *text = NULL;
+  atoll_yaml *root = NULL;
+  atoll_topo *back = NULL, *copy = NULL;
+  assert_int_equal(atoll_yaml_out_create(&o), ATOLL_OK);
+  assert_int_equal(atoll_topo_to_yaml(t, o), ATOLL_OK);
+  assert_int_equal(atoll_yaml_out_text(o, &text), ATOLL_OK);
+  assert_int_equal(atoll_yaml_parse("t.yaml", text, strlen(text), &root), ATOLL_OK);
+  assert_int_equal(atoll_topo_from_yaml(root, &back), ATOLL_OK);
+  assert_int_equal(atoll_topo_copy(back, &copy), ATOLL_OK);
+  assert_true(atoll_digest_equal(atoll_topo_digest(t), atoll_topo_digest(copy)));
+  expect_reach(copy, 1, 40, 3e-2, 0.5, 0.02);
+  copy->route[1].price = 0.03;
+  assert_false(atoll_digest_equal(atoll_topo_digest(t), atoll_topo_digest(copy)));
+  atoll_yaml_destroy(&root);
+  atoll_yaml_out_destroy(&o);
+  atoll_topo_destroy(&copy);
+  atoll_topo_destroy(&back);
+  atoll_topo_destroy(&t);
+}
+
 /* Without cluster.yaml a folder's XML files are its nodes, by name with numbers in order. */
 static void plain_folders_are_clusters(void **state) {
   (void)state;
@@ -104,6 +154,7 @@ static void plain_folders_are_clusters(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(mistakes_are_named), cmocka_unit_test(declarations_are_taken),
+                                     cmocka_unit_test(large_clusters_declare_routes),
                                      cmocka_unit_test(plain_folders_are_clusters)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,8 @@ struct cost_model {
   stage_entry *stage;
   int stages, stage_room;
   int nodes;
-  double *latency, *bytes_per_second;    /* [nodes, nodes] */
+  uint32_t *link;                        /* [nodes, nodes]: index into the next two; 0 and 1 are the defaults */
+  double *latency, *bytes_per_second;    /* inside a node, between nodes, then routes, then links */
   double least_latency[2], most_rate[2]; /* of links inside nodes and between them */
   atoll_digest model;
 };
@@ -91,6 +92,7 @@ void cost_destroy(cost_model **address) {
   free(c->rate);
   free(c->memo);
   free(c->stage);
+  free(c->link);
   free(c->latency);
   free(c->bytes_per_second);
   free(c);
@@ -395,7 +397,37 @@ atoll_err cost_gradient_bytes(const atoll_model *model, int first, int last, int
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
-/* Matrices over nodes. Pairs that were neither measured nor declared take the slowest of their kind, as
+/* The nodes of topo that stand at an end of a route. */
+static int route_end(const atoll_topo *topo, const char *end, int *list) {
+  int n = 0;
+  for (int i = 0; i < topo->nodes; i++)
+    if (atoll_topo_at(&topo->node[i], end))
+      list[n++] = i;
+  return n;
+}
+
+static atoll_err find_routes(cost_model *c) {
+  const atoll_topo *topo = c->problem->topo;
+  size_t n = (size_t)topo->nodes;
+  int *a = NULL, *b;
+  ATOLL_TRY(plan_alloc(2 * n, sizeof *a, &a));
+  b = a + n;
+  for (int r = 0; r < topo->routes; r++) {
+    c->latency[2 + r] = topo->route[r].latency;
+    c->bytes_per_second[2 + r] = 1e9 * topo->route[r].bandwidth;
+    if (!(topo->route[r].bandwidth > 0))
+      continue;
+    int as = route_end(topo, topo->route[r].a, a), bs = route_end(topo, topo->route[r].b, b);
+    for (int i = 0; i < as; i++)
+      for (int k = 0; k < bs; k++)
+        if (a[i] != b[k])
+          c->link[(size_t)a[i] * n + (size_t)b[k]] = c->link[(size_t)b[k] * n + (size_t)a[i]] = (uint32_t)(2 + r);
+  }
+  free(a);
+  return ATOLL_OK;
+}
+
+/* A matrix over nodes. Pairs that were neither measured nor declared take the slowest of their kind, as
  * atoll_topo_link_of() does; when nothing of a kind is known, the constants above. */
 static atoll_err find_links(cost_model *c) {
   const atoll_topo *topo = c->problem->topo;
@@ -415,38 +447,38 @@ static atoll_err find_links(cost_model *c) {
       rate[out] = 1e9 * (out ? DEFAULT_BANDWIDTH_OUT : DEFAULT_BANDWIDTH_IN);
   }
   c->nodes = topo->nodes;
-  ATOLL_TRY(plan_alloc(n * n, sizeof *c->latency, &c->latency));
-  ATOLL_TRY(plan_alloc(n * n, sizeof *c->bytes_per_second, &c->bytes_per_second));
-  for (size_t i = 0; i < n * n; i++) {
-    int out = i / n != i % n;
-    c->latency[i] = latency[out];
-    c->bytes_per_second[i] = rate[out];
+  size_t kinds = 2 + (size_t)topo->routes + (size_t)topo->links;
+  ATOLL_TRY(plan_alloc(n * n, sizeof *c->link, &c->link));
+  ATOLL_TRY(plan_alloc(kinds, sizeof *c->latency, &c->latency));
+  ATOLL_TRY(plan_alloc(kinds, sizeof *c->bytes_per_second, &c->bytes_per_second));
+  for (size_t i = 0; i < n * n; i++)
+    c->link[i] = i / n != i % n;
+  for (int out = 0; out < 2; out++) {
+    c->latency[out] = latency[out];
+    c->bytes_per_second[out] = rate[out];
+    c->least_latency[out] = INFINITY;
+    c->most_rate[out] = 0;
   }
+  ATOLL_TRY(find_routes(c));
   for (int i = 0; i < topo->links; i++) {
     const atoll_topo_link *k = &topo->link[i];
     double l = atoll_samples_median(&k->latency), w = 1e9 * atoll_samples_median(&k->bandwidth);
     size_t at[2] = {(size_t)k->a * n + (size_t)k->b, (size_t)k->b * n + (size_t)k->a};
-    for (int side = 0; side < 2; side++) {
-      if (l > 0)
-        c->latency[at[side]] = l;
-      if (w > 0)
-        c->bytes_per_second[at[side]] = w;
-    }
-  }
-  for (int out = 0; out < 2; out++) {
-    c->least_latency[out] = INFINITY;
-    c->most_rate[out] = 0;
+    uint32_t before = c->link[at[0]], own = (uint32_t)(2 + topo->routes + i);
+    c->latency[own] = l > 0 ? l : c->latency[before];
+    c->bytes_per_second[own] = w > 0 ? w : c->bytes_per_second[before];
+    c->link[at[0]] = c->link[at[1]] = own;
   }
   for (size_t i = 0; i < n * n; i++) {
     int out = i / n != i % n;
-    c->least_latency[out] = fmin(c->least_latency[out], c->latency[i]);
-    c->most_rate[out] = fmax(c->most_rate[out], c->bytes_per_second[i]);
+    c->least_latency[out] = fmin(c->least_latency[out], c->latency[c->link[i]]);
+    c->most_rate[out] = fmax(c->most_rate[out], c->bytes_per_second[c->link[i]]);
   }
   return ATOLL_OK;
 }
 
 static void link_of(const cost_model *c, int a, int b, double *latency, double *bytes_per_second) {
-  size_t at = (size_t)a * (size_t)c->nodes + (size_t)b;
+  uint32_t at = c->link[(size_t)a * (size_t)c->nodes + (size_t)b];
   *latency = c->latency[at];
   *bytes_per_second = c->bytes_per_second[at];
 }

@@ -64,6 +64,8 @@ typedef struct atoll_topo_nic {
 typedef struct atoll_topo_node {
   char name[64];                           /* host name, or file name without suffix */
   char kind[64];                           /* declared kind or "" */
+  char zone[64];                           /* declared place, for links and transfer prices, or "" */
+  double price;                            /* declared, per hour and device; 0 = unknown */
   int sockets, numa_nodes, cores, threads; /* of the machine */
   int allowed_threads;                     /* hardware threads this job may use */
   int64_t memory;                          /* machine bytes */
@@ -82,6 +84,15 @@ typedef struct atoll_topo_link {
   int declared;
 } atoll_topo_link;
 
+/** Declared between groups of nodes, so that large clusters need no link per pair. Each end is the zone, kind or name
+ * of nodes, or "*" for all; two different nodes are on the route when one is at either end. A pair's own link overrides
+ * it; of several routes the last counts. */
+typedef struct atoll_topo_route {
+  char a[64], b[64];
+  double latency, bandwidth; /* s, GB/s; bandwidth 0: only the price is declared */
+  double price;              /* per GB (1e9 bytes) carried */
+} atoll_topo_route;
+
 typedef struct atoll_topo {
   char backend[16]; /* "live", "xml", "synthetic" */
   char source[256]; /* path or string */
@@ -90,7 +101,9 @@ typedef struct atoll_topo {
   atoll_topo_device *device;
   atoll_topo_link *link; /* inside each node, and between nodes: pairs measured or declared; absent pairs take the
                             slowest of their kind */
-  char note[512];        /* differences between what hwloc sees, what is allowed, and what the device runtime sees */
+  int routes;
+  atoll_topo_route *route;
+  char note[512]; /* differences between what hwloc sees, what is allowed, and what the device runtime sees */
 } atoll_topo;
 
 /** Options `topo.*`. */
@@ -123,6 +136,12 @@ ATOLL_API int atoll_topo_device_of(const atoll_topo *topo, int rank);
 /** Link of two nodes (any order); the slowest of its kind when the pair was not measured; NULL when nothing is known.
  */
 ATOLL_API const atoll_topo_link *atoll_topo_link_of(const atoll_topo *topo, int a, int b);
+/** What is known between two nodes, or inside one (a == b): the pair's link, else the last route it is on, else the
+ * slowest link of its kind. s, GB/s and price per GB; 0 = unknown or free. Any of them may be NULL. */
+ATOLL_API void atoll_topo_reach(const atoll_topo *topo, int a, int b, double *latency, double *bandwidth,
+                                double *price);
+/** Whether a node is at the end of a route that is named so. */
+ATOLL_API int atoll_topo_at(const atoll_topo_node *node, const char *end);
 /** Bind the calling process (and OpenMP's threads, one a core) to the device's cores, narrowed to what is allowed.
  *  Failure is a warning in the log and *bound = 0, never an error. threads = how many to use. */
 ATOLL_API void atoll_topo_bind(const atoll_topo *topo, int device, int *threads, int *bound);

@@ -31,7 +31,8 @@ typedef struct atoll_topo_gpu {
 
 /** One machine. Pointers are owned by the hosts that hold it. */
 typedef struct atoll_topo_host {
-  char name[64], kind[64];
+  char name[64], kind[64], zone[64];
+  double price;            /* declared, per hour and device; 0 = not declared */
   char model[96], isa[48]; /* of its CPUs */
   int sockets, numa_nodes, core_kinds, threads;
   int64_t memory;                        /* machine bytes; 0 unknown */
@@ -49,9 +50,10 @@ typedef struct atoll_topo_host {
 } atoll_topo_host;
 
 typedef struct atoll_topo_hosts {
-  int count, links;
+  int count, links, routes;
   atoll_topo_host *host;
   atoll_topo_link *link; /* declared links; a and b index host */
+  atoll_topo_route *route;
   char note[256];
 } atoll_topo_hosts;
 
@@ -68,7 +70,7 @@ typedef struct atoll_topo_backend {
                    called by one rank */
   /** OK = willing; otherwise *why_not says why. Local, cheap, silent. */
   atoll_err (*probe)(const atoll_topo_params *params, const char **why_not);
-  /** Fill *out (zeroed; hosts, cores, gpus and links from malloc). What was filled is released on failure. */
+  /** Fill *out (zeroed; hosts, cores, gpus, links and routes from malloc). What was filled is released on failure. */
   atoll_err (*load)(const atoll_topo_params *params, const atoll_topo_place *place, atoll_topo_hosts *out);
   /** Optional: correct or add GPUs by what a device runtime sees. NULL adds no devices. */
   atoll_err (*devices)(const atoll_topo_params *params, atoll_topo_host *host);
