@@ -242,6 +242,7 @@ static atoll_err read_inside(atoll_yaml *links, atoll_yaml *nodes, const int *fi
       ATOLL_TRY(set_link(out, i, i, &like));
   }
   for (size_t k = 0; k < atoll_yaml_count(nodes); k++) {
+    in = NULL;
     ATOLL_TRY(atoll_yaml_map(atoll_yaml_at(nodes, k), "in_node", 0, &in));
     if (in)
       ATOLL_TRY(read_rate(in, &like));

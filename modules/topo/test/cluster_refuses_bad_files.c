@@ -87,7 +87,8 @@ static void declarations_are_taken(void **state) {
 static void expect_reach(const atoll_topo *t, int a, int b, double latency, double bandwidth, double price) {
   double got[3];
   atoll_topo_reach(t, a, b, &got[0], &got[1], &got[2]);
-  assert_true(got[0] == latency && got[1] == bandwidth && got[2] == price);
+  if (got[0] != latency || got[1] != bandwidth || got[2] != price)
+    fail_msg("%d to %d: %g s, %g GB/s, %g per GB", a, b, got[0], got[1], got[2]);
   atoll_topo_reach(t, b, a, &got[0], &got[1], &got[2]);
   assert_true(got[0] == latency && got[1] == bandwidth && got[2] == price);
 }
