@@ -1,7 +1,10 @@
+#include "atoll/parallelizer_extern.h"
 #include "atoll/plan.h"
 
 #include <stddef.h>
 #include <string.h>
+
+#include "plan_impl.h"
 
 #define FIELD(name) offsetof(atoll_plan_params, name)
 
@@ -22,7 +25,14 @@ static const atoll_opt_def defs[] = {
     {"sum_leaves", ATOLL_OPT_INT, FIELD(sum_leaves), "0", "0..1048576", "leaves",
      "Leaves of the gradient summation tree; plans with equal micro-batches and leaves agree bit for bit; 0 = 8, or as "
      "many as there are micro-batches, or enough for the replicas."},
-    {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid", "", "Who plans a slice on an island."},
+    {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid|extern", "",
+     "Who plans a slice on an island: uniform degrees, or the program plan.extern."},
+    {"extern", ATOLL_OPT_STRING, FIELD(extern_program), "", NULL, "",
+     "Program, with arguments, that plans slices by JSON lines; see inputs/parallelizers."},
+    {"extern_limit", ATOLL_OPT_SECONDS, FIELD(extern_limit), "10s", "0.001..86400", "seconds",
+     "How long plan.extern may take for an answer."},
+    {"extern_fallback", ATOLL_OPT_ENUM, FIELD(extern_fallback), "none", "none|grid", "",
+     "What plans a slice when plan.extern fails: none is an error, grid is marked in the plan's source."},
     {"interstage", ATOLL_OPT_ENUM, FIELD(interstage), "dp", "dp|cbc|both", "",
      "Who splits layers over stages of fixed devices: an exact dynamic program, an integer program (CBC), or both, "
      "which must agree."},
@@ -34,6 +44,11 @@ static const atoll_opt_def defs[] = {
 };
 
 const atoll_opt_table atoll_plan_options = {"plan", defs};
+
+const atoll_parallelizer *plan_parallelizer(const atoll_plan_params *p) {
+  static const atoll_parallelizer *const by_option[] = {&atoll_parallelizer_grid, &atoll_parallelizer_extern};
+  return by_option[p->parallelizer];
+}
 
 void atoll_plan_params_init(atoll_plan_params *p) {
   memset(p, 0, sizeof *p);

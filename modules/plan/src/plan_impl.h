@@ -3,7 +3,7 @@
  *   check      what makes a plan well formed, and whether it fits a cluster; digest
  *   text       YAML;  file: HDF5;  judge: JSON for the neutral scorer;  print: tables and explanations
  *   cost/      seconds and bytes of a slice on a device class
- *   parallelizers/grid   plans one slice on one island
+ *   parallelizers/grid   plans one slice on one island;  extern: asks a program that does
  *   compose/   splits the model over islands, with the simulator that predicts a step */
 #ifndef ATOLL_PLAN_IMPL_H
 #define ATOLL_PLAN_IMPL_H
@@ -23,6 +23,9 @@ int64_t plan_leaf_first(int64_t leaves, int64_t micro_batches, int64_t leaf);
 int64_t plan_leaf_at(int64_t leaves, int64_t micro_batches, int64_t g);
 /* Accumulating leaves [first, first + n) in order: most subtree sums alive at once, and those left at the end. */
 void plan_tree_walk(int64_t leaves, int64_t first, int64_t n, int *most, int *left);
+
+/* The one that plan.parallelizer names. */
+const atoll_parallelizer *plan_parallelizer(const atoll_plan_params *params);
 
 /* Tied list of a plan whose stages are set. */
 atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model);

@@ -57,6 +57,11 @@ typedef struct atoll_parallelizer {
                     atoll_slice_plan *out, int cap, int *n, double *epsilon, int64_t *missing, char *why,
                     size_t why_bytes);
   void (*end)(void **state);
+  /** May be NULL. These slices will be asked for next: who waits for somebody else's answers asks for all at once. */
+  atoll_err (*prepare)(void *state, const atoll_slice *slice, int slices, atoll_island_shape shape,
+                       const atoll_slice_context *context);
+  /** May be NULL. Who planned so far, for the plan's source, when that is not just `name`; borrowed from state. */
+  const char *(*source)(const void *state);
 } atoll_parallelizer;
 
 /** Uniform degrees: one data-parallel degree over the shape's devices, one policy per slice. */

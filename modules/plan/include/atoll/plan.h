@@ -96,18 +96,21 @@ typedef struct atoll_plan {
 
 /** Options `plan.*`. Zero = chosen by the planner. */
 typedef struct atoll_plan_params {
-  int64_t micro_batch;               /* samples per micro-batch */
-  int64_t stages;                    /* pipeline depth */
-  int64_t data_parallel;             /* replicas of each stage */
-  atoll_opt_ints layers;             /* layers per stage by hand (blocks; embedding and head go to the ends) */
-  char policy[ATOLL_OPT_STRING_MAX]; /* "auto", "eager", "exact" */
-  int64_t memory;                    /* bytes per rank; 0 = the device's */
-  double memory_share;               /* share of a device's memory that may be planned; 0.9 */
-  int64_t sum_leaves;                /* 0 = 8, more when there are more replicas, at most the micro-batches */
-  int parallelizer;                  /* enum grid */
-  int interstage;                    /* enum dp|cbc|both */
-  int target;                        /* enum train|any: only axes train executes, or all */
-  char load[ATOLL_OPT_STRING_MAX];   /* path of a plan to use instead of planning */
+  int64_t micro_batch;                       /* samples per micro-batch */
+  int64_t stages;                            /* pipeline depth */
+  int64_t data_parallel;                     /* replicas of each stage */
+  atoll_opt_ints layers;                     /* layers per stage by hand (blocks; embedding and head go to the ends) */
+  char policy[ATOLL_OPT_STRING_MAX];         /* "auto", "eager", "exact" */
+  int64_t memory;                            /* bytes per rank; 0 = the device's */
+  double memory_share;                       /* share of a device's memory that may be planned; 0.9 */
+  int64_t sum_leaves;                        /* 0 = 8, more when there are more replicas, at most the micro-batches */
+  int parallelizer;                          /* enum grid|extern */
+  char extern_program[ATOLL_OPT_STRING_MAX]; /* plan.extern: program and arguments, see parallelizer_extern.h */
+  double extern_limit;                       /* seconds it may take for an answer */
+  int extern_fallback;                       /* enum none|grid: what plans a slice when it fails */
+  int interstage;                            /* enum dp|cbc|both */
+  int target;                                /* enum train|any: only axes train executes, or all */
+  char load[ATOLL_OPT_STRING_MAX];           /* path of a plan to use instead of planning */
 } atoll_plan_params;
 extern ATOLL_API const atoll_opt_table atoll_plan_options;
 ATOLL_API void atoll_plan_params_init(atoll_plan_params *p);

@@ -141,9 +141,27 @@ static int64_t limit_of(const composer *c, int island) {
 static atoll_err predict_times(composer *c, atoll_plan *plan, int p, int s, int k, atoll_cost_source *source) {
   const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
   atoll_plan_replica *r = &stage->replica[k];
+  atoll_policy *policy = NULL;
   r->forward_seconds = r->backward_seconds = r->update_seconds = 0;
   for (int i = 0; i < stage->ranges; i++) {
     cost_slice t;
+    slice_time asked = {.over = 1};
+    atoll_stage_params sp;
+    if (c->parallelizer != &atoll_parallelizer_grid && stage->ranges == 1) { /* its word counts, where it gave one */
+      ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
+      atoll_err err = atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy);
+      free(policy);
+      ATOLL_TRY(err);
+      ATOLL_TRY(
+          search_slice(c, sp.B, r->island, stage->range[0].policy, sp.slots, sp.partials, sp.first, sp.last, &asked));
+    }
+    if (asked.over <= 0) {
+      r->forward_seconds = asked.forward;
+      r->backward_seconds = asked.backward;
+      r->update_seconds = asked.extra;
+      *source = asked.source > *source ? asked.source : *source;
+      continue;
+    }
     ATOLL_TRY(cost_of_slice(c->cost, r->island, stage->range[i].first, stage->range[i].last,
                             (atoll_policy)stage->range[i].policy, r->micro_batch, &t));
     r->forward_seconds += t.forward;

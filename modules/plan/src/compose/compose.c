@@ -2,6 +2,7 @@
  *
  * Work is counted, not timed, so that the same inputs give the same plan on any machine and any number of ranks. When
  * the allowance runs out, the least bound of what was not finished gives the gap that the plan states. */
+#include "atoll/parallelizer_extern.h"
 #include "compose/compose.h"
 
 #include <inttypes.h>
@@ -299,6 +300,16 @@ static atoll_err run(composer *c, int world, double *left) {
   return solve(c, INT32_MAX, WORK_MAX, left);
 }
 
+/* Who planned, as far as any state of the parallelizer knows better than its name. */
+static void name_source(composer *c) {
+  const char *who = c->parallelizer->name;
+  for (int p = 0; p < ATOLL_POLICIES && c->parallelizer->source; p++) {
+    const char *by = c->state[p] ? c->parallelizer->source(c->state[p]) : who;
+    who = strcmp(by, c->parallelizer->name) != 0 ? by : who;
+  }
+  snprintf(c->best->source, sizeof c->best->source, "%s+compose", who);
+}
+
 static atoll_err no_plan(const composer *c) {
   if (c->shapes == 0 && c->least_over == INT64_MAX)
     return atoll_fail(ATOLL_INFEASIBLE,
@@ -311,7 +322,8 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
                        atoll_plan_report **report) {
   composer c = {.problem = problem,
                 .params = params,
-                .parallelizer = &atoll_parallelizer_grid,
+                .parallelizer = plan_parallelizer(params),
+                .monotone = plan_parallelizer(params) != &atoll_parallelizer_extern,
                 .layers = atoll_model_layers(problem->model),
                 .islands = problem->islands->count,
                 .dropped = INFINITY,
@@ -326,6 +338,7 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
     err = build_times(&c, c.best, 1);
     c.best->optimal = !(left * (1 - 1e-12) < c.best->step_seconds);
     c.best->gap = c.best->optimal ? 0 : c.best->step_seconds / left - 1;
+    name_source(&c);
   }
   if (report && (err == ATOLL_OK || c.note_count)) {
     char message[1024];

@@ -31,6 +31,7 @@ atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *proble
 typedef struct slice_time {        /* a slice on one device, or why not */
   double forward, backward, extra; /* s; extra per step */
   int64_t over;                    /* bytes over the limit; <= 0 fits */
+  atoll_cost_source source;
 } slice_time;
 
 typedef struct slice_table { /* all distinct slices in one context */
@@ -67,6 +68,7 @@ typedef struct composer {
   const atoll_plan_problem *problem;
   const atoll_plan_params *params;
   const atoll_parallelizer *parallelizer;
+  int monotone; /* longer slices take longer and need more, which bounds may use; unknown of programs */
   atoll_plan_params one_policy[ATOLL_POLICIES];
   void *state[ATOLL_POLICIES]; /* the parallelizer, asked for one policy at a time; NULL: policy not allowed */
   cost_model *cost;
@@ -120,6 +122,10 @@ int64_t space_leaves(const composer *c, int64_t G, int D);
 /* Sharpens the bound of a shape and, unless bound_only, finds its best plan: into c->best when it beats it. May spend
  * `work` at most. */
 atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work);
+
+/* A slice of one policy on one device of an island, by the parallelizer; over > 0: it does not fit. */
+atoll_err search_slice(composer *c, int64_t b, int island, int policy, int slots, int partials, int first, int last,
+                       slice_time *out);
 
 /* ---- build ------------------------------------------------------------------------------------------------------- */
 

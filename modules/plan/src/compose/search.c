@@ -64,6 +64,18 @@ static atoll_err grow_tables(composer *c) {
   return ATOLL_OK;
 }
 
+/* Tells the parallelizer which slices a table is about to ask for. */
+static atoll_err prepare_table(composer *c, int island, int policy, const atoll_slice_context *context) {
+  atoll_slice *slice = NULL;
+  ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *slice, &slice));
+  for (int r = 0; r < c->reps; r++)
+    slice[r] = (atoll_slice){c->rep_first[r], c->rep_last[r]};
+  atoll_err err =
+      c->parallelizer->prepare(c->state[policy], slice, c->reps, (atoll_island_shape){island, 1, 1}, context);
+  free(slice);
+  return err;
+}
+
 /* The parallelizer's answers for every distinct slice in one context. */
 static atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials,
                               const slice_time **out) {
@@ -77,26 +89,37 @@ static atoll_err search_table(composer *c, int64_t b, int island, int policy, in
   ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *t.slice, &t.slice));
   atoll_slice_context context = {
       .in_flight = slots, .partials = partials, .micro_batch = b, .micro_batches = c->problem->global_batch / b};
-  for (int r = 0; r < c->reps; r++) {
+  atoll_err err = c->parallelizer->prepare ? prepare_table(c, island, policy, &context) : ATOLL_OK;
+  for (int r = 0; r < c->reps && err == ATOLL_OK; r++) {
     atoll_slice_plan point[POINT_MAX];
     int n;
     double epsilon;
     int64_t missing;
-    atoll_err err = c->parallelizer->plan(c->state[policy], (atoll_slice){c->rep_first[r], c->rep_last[r]},
-                                          (atoll_island_shape){island, 1, 1}, &context, point, POINT_MAX, &n, &epsilon,
-                                          &missing, NULL, 0);
-    if (err != ATOLL_OK) {
-      free(t.slice);
-      return err;
-    }
+    err = c->parallelizer->plan(c->state[policy], (atoll_slice){c->rep_first[r], c->rep_last[r]},
+                                (atoll_island_shape){island, 1, 1}, &context, point, POINT_MAX, &n, &epsilon, &missing,
+                                NULL, 0);
+    if (err != ATOLL_OK)
+      break;
     t.slice[r] = n > 0 ? (slice_time){point[0].forward, point[0].backward, point[0].d,
-                                      point[0].bytes_peak - point[0].bytes_limit}
-                       : (slice_time){INFINITY, INFINITY, 0, missing > 0 ? missing : 1};
+                                      point[0].bytes_peak - point[0].bytes_limit, point[0].source}
+                       : (slice_time){INFINITY, INFINITY, 0, missing > 0 ? missing : 1, ATOLL_COST_ANALYTIC};
+  }
+  if (err != ATOLL_OK) {
+    free(t.slice);
+    return err;
   }
   c->work += c->reps;
   c->bucket[at] = c->tables;
   c->table[c->tables++] = t;
   *out = t.slice;
+  return ATOLL_OK;
+}
+
+atoll_err search_slice(composer *c, int64_t b, int island, int policy, int slots, int partials, int first, int last,
+                       slice_time *out) {
+  const slice_time *table;
+  ATOLL_TRY(search_table(c, b, island, policy, slots, partials, &table));
+  *out = table[c->rep[first * (c->layers + 1) + last]];
   return ATOLL_OK;
 }
 
@@ -376,7 +399,7 @@ static void relax(search *x) {
         for (int e = lo; e <= hi; e++) {
           int rep = rep_of(x, l, e);
           double a = t[rep], own = kd->n * a, trip = a + kd->send[i] + r[e];
-          if (own >= best && own >= end && a >= round)
+          if (x->c->monotone && own >= best && own >= end && a >= round)
             break; /* longer slices take longer; INFINITY when they do not fit */
           double rest = a + kd->send[i] + q[e], wait = kd->trips[i] * trip, last = own + g[rep];
           double start = h[rep] + kd->send[i] + r[e];

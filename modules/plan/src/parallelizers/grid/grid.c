@@ -164,4 +164,5 @@ static atoll_err grid_plan(void *state, atoll_slice slice, atoll_island_shape sh
   return ATOLL_OK;
 }
 
-const atoll_parallelizer atoll_parallelizer_grid = {"grid", grid_begin, grid_plan, grid_end};
+const atoll_parallelizer atoll_parallelizer_grid = {
+    .name = "grid", .begin = grid_begin, .plan = grid_plan, .end = grid_end};
