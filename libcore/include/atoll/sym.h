@@ -112,5 +112,40 @@ ATOLL_API atoll_err atoll_sym_eval(const atoll_sym *e, const atoll_sym_binding *
 ATOLL_API atoll_err atoll_sym_eval_int(const atoll_sym *e, const char *const *names, const int64_t *values, size_t n,
                                        int64_t *out);
 
+/* ---- many candidates at once ---- */
+
+/** Expressions compiled for evaluation over columns: lane k of every column together is one candidate. Subexpressions
+ * that outputs share are computed once. The expressions' pool must outlive the program. */
+typedef struct atoll_sym_program atoll_sym_program;
+
+typedef struct atoll_sym_column { /* borrowed for the call; i for INT and BOOL, r for REAL */
+  const int64_t *i;
+  const double *r;
+  int same; /* 1: the first entry holds for all lanes */
+} atoll_sym_column;
+
+typedef enum atoll_sym_lane { ATOLL_SYM_LANE_OK, ATOLL_SYM_LANE_OVERFLOW, ATOLL_SYM_LANE_ZERO_DIVISOR } atoll_sym_lane;
+
+typedef struct atoll_sym_results { /* [lanes] each; NULL: not wanted */
+  int64_t *i;                      /* INT and BOOL; 0 where the lane failed */
+  double *r;                       /* REAL; likewise */
+  uint8_t *status;                 /* atoll_sym_lane */
+} atoll_sym_results;
+
+/** n expressions over named columns. types [columns]: NULL means all INT. USAGE for a variable without a column or of
+ * another type. *out: owned. */
+ATOLL_API atoll_err atoll_sym_compile(const atoll_sym *const *outputs, int n, const char *const *names,
+                                      const atoll_sym_type *types, int columns, atoll_sym_program **out);
+ATOLL_API void atoll_sym_program_destroy(atoll_sym_program **program);
+/** Operations per lane. */
+ATOLL_API int atoll_sym_program_size(const atoll_sym_program *program);
+/** results [n]. Each lane has the value or the failure that atoll_sym_eval() would give it; a failed lane does not end
+ * the call. USAGE for a column without values or a real one that is not finite. Threads may share a program. */
+ATOLL_API atoll_err atoll_sym_program_run(const atoll_sym_program *program, const atoll_sym_column *columns,
+                                          size_t lanes, const atoll_sym_results *results);
+/** Evaluates one output of one lane alone: OK, or the error that names the failing subexpression and its operands. */
+ATOLL_API atoll_err atoll_sym_program_explain(const atoll_sym_program *program, const atoll_sym_column *columns,
+                                              size_t lane, int output);
+
 ATOLL_END_C
 #endif
