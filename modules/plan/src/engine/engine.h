@@ -69,9 +69,10 @@ typedef struct engine_costs {
   double (*send)(void *context, int b, int layer, int from, int to, int backward);
   /* Seconds to sum the gradients of a stage after the pipeline, 0 for one replica. */
   double (*sync)(void *context, int b, const engine_stage *stage);
-  /* $ per step for what a stage's replicas exchange; NULL: moving data is free. */
+  /* $ per step for what moves between zones, of a whole plan; NULL: free. The search adds up what stages (stage_money)
+   * and boundaries (send_money) cost on their own, at most their part of the whole; either may be NULL. */
+  double (*money)(void *context, int b, int stages, const engine_stage *stage);
   double (*stage_money)(void *context, int b, const engine_stage *stage);
-  /* $ per step for what crosses the boundary between two stages; NULL: free. */
   double (*send_money)(void *context, int b, const engine_stage *left, const engine_stage *right);
 } engine_costs;
 
@@ -107,6 +108,7 @@ typedef struct engine_plan {
   int b; /* index into batch */
   int stages;
   engine_stage *stage;
+  engine_group *group; /* of all stages, one block */
   /* what engine_evaluate fills */
   double seconds, price; /* price NaN: a device without a price */
   double transfer_price; /* the part of price that is not rent */
@@ -119,6 +121,8 @@ typedef struct engine_plan {
   } * time;                              /* [stages] */
 } engine_plan;
 
+/* Room for `groups` groups in plan->group; which stage has which is the caller's to set. */
+atoll_err engine_plan_create(int stages, int groups, engine_plan **out);
 void engine_plan_destroy(engine_plan **plan);
 atoll_err engine_plan_copy(const engine_plan *plan, engine_plan **out);
 
