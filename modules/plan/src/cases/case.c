@@ -94,7 +94,7 @@ static atoll_err read_stages(const atoll_case *c, const char *name, const json_t
   return ATOLL_OK;
 }
 
-static atoll_err read_plan(const atoll_case *c, const char *name, const json_t *root, engine_plan **out) {
+atoll_err case_read_plan(const atoll_case *c, const char *name, const json_t *root, engine_plan **out) {
   const char *model = "", *ignored;
   json_int_t global_batch = 0, b = 0;
   json_t *stages = NULL;
@@ -125,7 +125,7 @@ atoll_err atoll_case_score_text(const atoll_case *c, const char *name, const cha
   if (!root)
     return NOT_A_PLAN("%s:%d: %s", name, where.line, where.text);
   atoll_err err;
-  ATOLL_TRY_GOTO(err, done, read_plan(c, name, root, &plan));
+  ATOLL_TRY_GOTO(err, done, case_read_plan(c, name, root, &plan));
   open.ignore_memory = 1;
   ATOLL_TRY_GOTO(err, done, case_problem(&open, &parts));
   ATOLL_TRY_GOTO(err, done, engine_evaluate(&parts.problem, plan));

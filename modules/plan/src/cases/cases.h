@@ -6,6 +6,8 @@
 #ifndef ATOLL_PLAN_CASES_H
 #define ATOLL_PLAN_CASES_H
 
+#include <jansson.h>
+
 #include "atoll/case.h"
 #include "engine/engine.h"
 
@@ -74,6 +76,12 @@ struct atoll_case_plan {
   case_pool *pool; /* [c->pools] as they were */
 };
 
+/* A case without a file of its own: `root` has a case's keys, `label` stands for the path in messages. */
+atoll_err case_from_json(const char *label, const json_t *root, const char *data, atoll_case **out);
+/* A plan in the scorer's form; `name` is for messages. Devices are not counted. */
+atoll_err case_read_plan(const atoll_case *c, const char *name, const json_t *root, engine_plan **out);
+/* Seconds for `bytes` from a replica of kind `from` to one of kind `to`. */
+double case_transfer_seconds(const atoll_case *c, int from, int to, double bytes);
 void case_costs(const atoll_case *c, engine_costs *out);
 /* Bytes of one device of a replica. */
 double case_bytes(const atoll_case *c, int b, int kind, int first, int last, int64_t in_flight);

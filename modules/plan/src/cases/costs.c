@@ -67,10 +67,14 @@ static int slice(void *context, int b, int kind, int first, int last, engine_poi
   return 1;
 }
 
+double case_transfer_seconds(const atoll_case *c, int from, int to, double bytes) {
+  return transfer_seconds(&c->fit[(size_t)from * (size_t)c->kinds + (size_t)to], bytes);
+}
+
 static double send(void *context, int b, int layer, int from, int to, int backward) {
   const atoll_case *c = context;
   double bytes = c->output[backward ? layer : layer - 1] * (double)c->batch[b];
-  return transfer_seconds(&c->fit[(size_t)from * (size_t)c->kinds + (size_t)to], bytes);
+  return case_transfer_seconds(c, from, to, bytes);
 }
 
 static double ring_seconds(const case_fit *fit, double bytes, int64_t D) {

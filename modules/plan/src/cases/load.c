@@ -581,19 +581,16 @@ void atoll_case_destroy(atoll_case **out) {
   *out = NULL;
 }
 
-static atoll_err load(atoll_case *c, const char *data, const char *lose, const char *add) {
+static atoll_err load(atoll_case *c, const json_t *root_case, const char *data, const char *lose, const char *add) {
   char path[512];
   json_t *root = NULL;
-  ATOLL_TRY(read_json(c->path, &root));
-  atoll_err err = read_case(c, root, lose, add);
-  json_decref(root);
-  ATOLL_TRY(err);
+  ATOLL_TRY(read_case(c, root_case, lose, add));
   if (strchr(c->model, '/') || snprintf(c->profile, sizeof c->profile, "%s/profiles/%s.json", data, c->model) >= 512)
     return atoll_fail(ATOLL_USAGE, "%s: model '%s' names no profile in %s", c->path, c->model, data);
   if (!atoll_file_exists(c->profile))
     return atoll_fail(ATOLL_NOINPUT, "no profile of model '%s': %s is missing", c->model, c->profile);
   ATOLL_TRY(read_json(c->profile, &root));
-  err = read_profile(c, root);
+  atoll_err err = read_profile(c, root);
   json_decref(root);
   ATOLL_TRY(err);
   ATOLL_TRY(atoll_path_join(path, sizeof path, data, "transfer_price.json"));
@@ -608,7 +605,8 @@ static atoll_err load(atoll_case *c, const char *data, const char *lose, const c
   return err;
 }
 
-atoll_err atoll_case_load(const char *path, const char *data, const char *lose, const char *add, atoll_case **out) {
+static atoll_err create(const char *path, const json_t *root, const char *data, const char *lose, const char *add,
+                        atoll_case **out) {
   atoll_case *c = calloc(1, sizeof *c);
   if (!c)
     return atoll_fail(ATOLL_NOMEM, "no memory for a case");
@@ -618,11 +616,23 @@ atoll_err atoll_case_load(const char *path, const char *data, const char *lose, 
                       : atoll_fail(ATOLL_USAGE, "the path of a case or its data is longer than 400 characters");
   if (err == ATOLL_OK) {
     strcpy(c->path, path);
-    err = load(c, data, lose, add);
+    err = load(c, root, data, lose, add);
   }
   if (err != ATOLL_OK)
     atoll_case_destroy(&c);
   else
     *out = c;
+  return err;
+}
+
+atoll_err case_from_json(const char *label, const json_t *root, const char *data, atoll_case **out) {
+  return create(label, root, data, NULL, NULL, out);
+}
+
+atoll_err atoll_case_load(const char *path, const char *data, const char *lose, const char *add, atoll_case **out) {
+  json_t *root = NULL;
+  ATOLL_TRY(read_json(path, &root));
+  atoll_err err = create(path, root, data, lose, add, out);
+  json_decref(root);
   return err;
 }
