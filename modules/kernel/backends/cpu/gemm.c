@@ -6,11 +6,12 @@
  * for any number of threads.
  *
  * Which library: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or
- * two runs, differ in the last bits. The rule follows measurements (training-runtime ceilings; atoll_gemm_rate()
- * repeats them): on x86-64 oneDNN generates code for the instruction set it finds and reaches 0.8 to 0.95 of the
- * multiply-add peak, where OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys OPENBLAS_CORETYPE, which
- * sites set. Elsewhere oneDNN 2.6 falls back to plain loops, so OpenBLAS is taken. ATOLL_TEST_GEMM=onednn|openblas
- * overrides. */
+ * two runs, differ in the last bits. The rule follows measurements (atoll_gemm_rate() repeats them): on x86-64 oneDNN
+ * generates code for the instruction set it finds, while OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys
+ * OPENBLAS_CORETYPE, which sites set. One exception: without AVX-512, oneDNN 2.6 does not copy blocks of this size and
+ * reads a transposed left operand by its stride, at half of the rate where that is a multiple of 4 KiB (3072 columns);
+ * OpenBLAS always copies. So weight gradients (the transposed ones) go to OpenBLAS there. Outside x86-64 oneDNN falls
+ * back to plain loops, so OpenBLAS is taken. ATOLL_TEST_GEMM=onednn|openblas overrides. */
 #include "cpu_impl.h"
 
 #include <cblas.h>
@@ -46,7 +47,7 @@ atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const f
 }
 
 static struct {
-  gemm_call call;
+  gemm_call call, transposed; /* the left operand as it is, or transposed */
   char text[256];
 } chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -74,6 +75,11 @@ static const char *onednn_isa(void) {
   }
 }
 
+static int has_avx512(void) {
+  int isa = (int)dnnl_get_effective_cpu_isa();
+  return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+}
+
 static void choose_library(void) {
 #if defined(__x86_64__)
   int onednn = 1;
@@ -82,18 +88,23 @@ static void choose_library(void) {
   int onednn = 0;
   const char *why = "oneDNN has no fast f32 code outside x86-64";
 #endif
+  int both = onednn && !has_avx512();
   const char *wanted = getenv("ATOLL_TEST_GEMM");
   if (wanted && (!strcmp(wanted, "onednn") || !strcmp(wanted, "openblas"))) {
     onednn = !strcmp(wanted, "onednn");
+    both = 0;
     why = "ATOLL_TEST_GEMM";
   }
   chosen.call = onednn ? gemm_onednn : gemm_openblas;
+  chosen.transposed = both ? gemm_openblas : chosen.call;
   const dnnl_version_t *v = dnnl_version();
-  if (onednn)
-    snprintf(chosen.text, sizeof chosen.text, "oneDNN %d.%d.%d %s (%s)", v->major, v->minor, v->patch, onednn_isa(),
-             why);
+  char blas[96], dnn[64];
+  snprintf(blas, sizeof blas, "OpenBLAS %s", gemm_openblas_core());
+  snprintf(dnn, sizeof dnn, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch, onednn_isa());
+  if (both)
+    snprintf(chosen.text, sizeof chosen.text, "%s (%s), weight gradients by %s", dnn, why, blas);
   else
-    snprintf(chosen.text, sizeof chosen.text, "OpenBLAS %s (%s)", gemm_openblas_core(), why);
+    snprintf(chosen.text, sizeof chosen.text, "%s (%s)", onednn ? dnn : blas, why);
 }
 
 const char *gemm_openblas_core(void) { return openblas_get_corename(); }
@@ -104,21 +115,28 @@ const char *cpu_gemm_describe(void) {
 }
 
 /* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds),
- * small enough that 8 to 16 of them share out evenly over threads. */
+ * small enough to stay in cache with their strips, and at least BLOCKS_LEAST where the shape allows, so that they share
+ * out over threads. Of the grids with the fewest blocks the one that packs least. */
+enum { BLOCKS_LEAST = 8, ROWS_MOST = 512, COLS_MOST = 768, ROWS_UNIT = 16, COLS_UNIT = 48 };
+
+static int64_t part(int64_t n, int64_t parts, int64_t unit) {
+  int64_t size = (n + parts - 1) / parts;
+  return (size + unit - 1) / unit * unit;
+}
+
 static void block_sizes(int64_t M, int64_t N, int64_t *mb, int64_t *nb) {
-  *mb = 256;
-  *nb = 384;
-#define BLOCKS (((M + *mb - 1) / *mb) * ((N + *nb - 1) / *nb))
-  while (BLOCKS > 16)
-    if (*mb < *nb ? M > *mb : N <= *nb)
-      *mb *= 2;
-    else
-      *nb *= 2;
-  if (BLOCKS < 8)
-    *nb = 192;
-  if (BLOCKS < 8)
-    *mb = 128;
-#undef BLOCKS
+  int64_t least = INT64_MAX;
+  for (int rows = 1; rows <= BLOCKS_LEAST; rows *= 2) {
+    int64_t m = part(M, rows, ROWS_UNIT), n = part(N, BLOCKS_LEAST / rows, COLS_UNIT);
+    m = m < ROWS_MOST ? m : part(M, (M + ROWS_MOST - 1) / ROWS_MOST, ROWS_UNIT);
+    n = n < COLS_MOST ? n : part(N, (N + COLS_MOST - 1) / COLS_MOST, COLS_UNIT);
+    int64_t packed = ((M + m - 1) / m) * ((N + n - 1) / n) * (m + n);
+    if (packed < least) {
+      least = packed;
+      *mb = m;
+      *nb = n;
+    }
+  }
 }
 
 static void add_bias(const float *bias, float *C, int64_t ldc, int64_t m, int64_t n) {
@@ -131,7 +149,7 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
                        int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
   if (M <= 0 || N <= 0)
     return ATOLL_OK;
-  int64_t mb, nb;
+  int64_t mb = M, nb = N;
   block_sizes(M, N, &mb, &nb);
   int64_t rows = (M + mb - 1) / mb, blocks = rows * ((N + nb - 1) / nb);
   static pthread_mutex_t failing = PTHREAD_MUTEX_INITIALIZER;
@@ -174,5 +192,6 @@ atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K,
         C[i * ldc + j] = (beta ? C[i * ldc + j] : 0) + (bias ? bias[j] : 0);
     return ATOLL_OK;
   }
-  return gemm_blocked(chosen.call, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+  return gemm_blocked(ta ? chosen.transposed : chosen.call, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc,
+                      bias);
 }
