@@ -306,11 +306,38 @@ static atoll_err open_read(atoll_store *s) {
                     s->path, reason, other);
 }
 
+/* The core driver builds its image in the caller's buffer, which always has room for a seal more. */
+static void *build_realloc(void *ptr, size_t size, H5FD_file_image_op_t op, void *udata) {
+  (void)ptr, (void)op;
+  atoll_store_buffer *b = ((atoll_store *)udata)->buffer;
+  if (size > SIZE_MAX / 2)
+    return NULL;
+  if (size + STORE_SEAL_BYTES > b->capacity) {
+    size_t capacity = size + STORE_SEAL_BYTES; /* the driver asks in steps */
+    void *grown = realloc(b->bytes, capacity);
+    if (!grown)
+      return NULL;
+    b->bytes = grown;
+    b->capacity = capacity;
+  }
+  return b->bytes;
+}
+static void *build_malloc(size_t size, H5FD_file_image_op_t op, void *udata) {
+  return build_realloc(NULL, size, op, udata);
+}
+static void *build_memcpy(void *dest, const void *src, size_t size, H5FD_file_image_op_t op, void *udata) {
+  (void)op, (void)udata;
+  return memcpy(dest, src, size);
+}
+
 static atoll_err create_image(atoll_store *s) {
   char unique[4200];
   unique_name(unique, sizeof unique, s->path);
   hid_t fapl = access_list(-1), fcpl = creation_list();
-  if (fapl >= 0 && fcpl >= 0 && H5Pset_fapl_core(fapl, CORE_STEP, 0) >= 0)
+  H5FD_file_image_callbacks_t build = {
+      build_malloc, build_memcpy, build_realloc, lend_free, lend_udata_copy, lend_udata_free, s};
+  if (fapl >= 0 && fcpl >= 0 && H5Pset_fapl_core(fapl, CORE_STEP, 0) >= 0 &&
+      (!s->buffer || H5Pset_file_image_callbacks(fapl, &build) >= 0))
     s->file = H5Fcreate(unique, H5F_ACC_EXCL, fcpl, fapl);
   atoll_err err = s->file < 0 ? store_error(s, "create", "image") : ATOLL_OK;
   close_list(fapl);
@@ -392,6 +419,26 @@ atoll_err atoll_store_open(const char *path, atoll_store_mode mode, atoll_store 
   return err;
 }
 
+atoll_err atoll_store_open_image(const char *name, atoll_store_buffer *buffer, atoll_store **out) {
+  atoll_store *s;
+  ATOLL_TRY(store_new(name, &s));
+  store_lock();
+  s->writable = s->image = 1;
+  s->buffer = buffer;
+  atoll_err err = create_image(s);
+  store_unlock();
+  if (err == ATOLL_OK)
+    *out = s;
+  else
+    store_free(s);
+  return err;
+}
+
+void atoll_store_buffer_free(atoll_store_buffer *buffer) {
+  free(buffer->bytes);
+  *buffer = (atoll_store_buffer){0};
+}
+
 atoll_err atoll_store_open_bytes(const char *name, const void *bytes, size_t n, atoll_store **out) {
   atoll_store *s;
   ATOLL_TRY(store_new(name, &s));
@@ -429,7 +476,7 @@ atoll_err atoll_store_close(atoll_store **store) {
   store_lock();
   atoll_err err = s->first;
   store_series_close(s);
-  if (H5Fclose(s->file) < 0 && s->writable && !s->image && err == ATOLL_OK)
+  if (H5Fclose(s->file) < 0 && s->writable && (!s->image || s->buffer) && err == ATOLL_OK)
     err = store_error(s, "close", "file");
   else if (err != ATOLL_OK)
     err = atoll_fail(err, "%s", s->first_message);
@@ -473,8 +520,9 @@ static uint32_t metadata_checksum(const unsigned char *p, size_t n) {
 
 /* HDF5 1.10 clears the writer's mark in the image of a version 3 superblock without renewing its checksum, and then
  * refuses what it gave. An older superblock would avoid that, with metadata that has no checksums at all. */
+enum { VERSION = 8, OFFSET_BYTES = 9, END_OF_FILE = 28, CHECKSUM = 44 }; /* offsets in the superblock */
+
 static void mend_superblock(unsigned char *image, size_t n) {
-  enum { VERSION = 8, OFFSET_BYTES = 9, CHECKSUM = 44 };
   if (n < CHECKSUM + 4 || image[VERSION] < 2 || image[OFFSET_BYTES] != 8)
     return;
   uint32_t sum = metadata_checksum(image, CHECKSUM);
@@ -504,6 +552,36 @@ atoll_err atoll_store_image(atoll_store *s, void **bytes, size_t *n) {
     free(buf);
   }
   return store_done(s, err, 1);
+}
+
+/* Where HDF5 ended the file that it built; 0 when the superblock is not of the kind that says so here. */
+static size_t end_of_image(const atoll_store_buffer *b) {
+  const unsigned char *image = b->bytes;
+  uint64_t end = 0;
+  if (b->capacity < CHECKSUM + 4 || image[VERSION] < 2 || image[OFFSET_BYTES] != 8)
+    return 0;
+  for (int i = 7; i >= 0; i--)
+    end = end << 8 | image[END_OF_FILE + i];
+  return end >= CHECKSUM + 4 && end <= b->capacity - STORE_SEAL_BYTES ? (size_t)end : 0;
+}
+
+atoll_err atoll_store_finish_image(atoll_store **store, const void **bytes, size_t *n) {
+  atoll_store_buffer *b = (*store)->buffer;
+  char *name = strdup((*store)->path);
+  atoll_err err = b ? ATOLL_OK : atoll_fail(ATOLL_USAGE, "%s: not an image in a buffer", (*store)->path);
+  atoll_err closed = atoll_store_close(store);
+  err = err != ATOLL_OK ? err : closed;
+  size_t end = 0;
+  if (err == ATOLL_OK && !(end = end_of_image(b)))
+    err = atoll_fail(ATOLL_INTERNAL, "%s: HDF5 left an image of unknown length", name ? name : "image");
+  if (err == ATOLL_OK) {
+    mend_superblock(b->bytes, end);
+    store_seal(b->bytes, end);
+    *bytes = b->bytes;
+    *n = end + STORE_SEAL_BYTES;
+  }
+  free(name);
+  return err;
 }
 
 atoll_err atoll_store_flush(atoll_store *s) {

@@ -32,7 +32,8 @@ struct atoll_store {
   int writable, image, following, swmr_reader;
   const void *bytes; /* open_bytes: borrowed */
   size_t byte_count;
-  void *slurped; /* owned: a file read into memory because its writer died */
+  atoll_store_buffer *buffer; /* open_image: borrowed */
+  void *slurped;              /* owned: a file read into memory because its writer died */
   atoll_err first;
   char first_message[512];
   struct store_series *series;

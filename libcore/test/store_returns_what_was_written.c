@@ -218,9 +218,7 @@ static void images_of_one_name_are_apart(void **state) {
   free(bytes[1]);
 }
 
-static void *filled(size_t *n) {
-  atoll_store *s = image();
-  void *bytes = NULL;
+static void fill(atoll_store *s) {
   double v[700];
   int64_t shape[2] = {70, 10};
   for (int i = 0; i < 700; i++)
@@ -230,6 +228,12 @@ static void *filled(size_t *n) {
   assert_ok(atoll_store_series(s, "/m/x", ATOLL_F64, "1", "x"));
   assert_ok(atoll_store_append(s, "/m/x", v, 700));
   assert_ok(atoll_store_attr_real(s, "/a", "r", 2));
+}
+
+static void *filled(size_t *n) {
+  atoll_store *s = image();
+  void *bytes = NULL;
+  fill(s);
   assert_ok(atoll_store_image(s, &bytes, n));
   assert_ok(atoll_store_close(&s));
   return bytes;
@@ -245,6 +249,47 @@ static void equal_content_gives_equal_bytes(void **state) {
   assert_memory_equal(a, b, n);
   free(a);
   free(b);
+}
+
+static void a_buffer_holds_one_image_after_another(void **state) {
+  (void)state;
+  enum { LARGE = 700000 };
+  atoll_store_buffer buffer = {0};
+  atoll_store *s = NULL, *back = NULL;
+  const void *bytes = NULL;
+  size_t n, m;
+  int64_t shape[1] = {LARGE};
+  double *v = calloc(LARGE, sizeof *v);
+  assert_non_null(v);
+  for (int round = 0; round < 2; round++) { /* first large, so that the second finds old bytes in the buffer */
+    v[LARGE - 1] = round + 1;
+    assert_ok(atoll_store_open_image("large", &buffer, &s));
+    assert_ok(atoll_store_write(s, "/v", ATOLL_F64, 1, shape, v, "1", "v"));
+    assert_ok(atoll_store_finish_image(&s, &bytes, &n));
+    assert_null(s);
+    assert_true(n > LARGE * sizeof *v && n <= buffer.capacity);
+    assert_ok(atoll_store_open_bytes("large", bytes, n, &back)); /* compares the seal */
+    double *w = calloc(LARGE, sizeof *w);
+    assert_non_null(w);
+    assert_ok(atoll_store_read(back, "/v", ATOLL_F64, (int64_t[]){0}, shape, w));
+    assert_memory_equal(v, w, LARGE * sizeof *v);
+    free(w);
+    assert_ok(atoll_store_close(&back));
+
+    void *plain = filled(&m);
+    assert_ok(atoll_store_open_image("small", &buffer, &s));
+    fill(s);
+    assert_ok(atoll_store_finish_image(&s, &bytes, &n));
+    assert_int_equal(n, m);
+    assert_memory_equal(bytes, plain, n);
+    free(plain);
+  }
+  atoll_store_buffer_free(&buffer);
+  assert_null(buffer.bytes);
+  free(v);
+  s = image();
+  assert_int_equal(atoll_store_finish_image(&s, &bytes, &n), ATOLL_USAGE);
+  assert_null(s);
 }
 
 static atoll_err note(void *arg, const char *path, int is_dataset) {
@@ -273,9 +318,13 @@ static void visits_in_name_order(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_type_and_size),          cmocka_unit_test(types_convert),
-      cmocka_unit_test(texts_and_attributes),         cmocka_unit_test(wrong_requests_are_refused),
-      cmocka_unit_test(images_of_one_name_are_apart), cmocka_unit_test(equal_content_gives_equal_bytes),
+      cmocka_unit_test(every_type_and_size),
+      cmocka_unit_test(types_convert),
+      cmocka_unit_test(texts_and_attributes),
+      cmocka_unit_test(wrong_requests_are_refused),
+      cmocka_unit_test(images_of_one_name_are_apart),
+      cmocka_unit_test(equal_content_gives_equal_bytes),
+      cmocka_unit_test(a_buffer_holds_one_image_after_another),
       cmocka_unit_test(visits_in_name_order),
   };
   return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);

@@ -39,6 +39,19 @@ ATOLL_API atoll_err atoll_store_open_bytes(const char *name, const void *bytes, 
 ATOLL_API atoll_err atoll_store_close(atoll_store **store);
 /** The file's bytes as HDF5 would write them; *bytes owned: free(). */
 ATOLL_API atoll_err atoll_store_image(atoll_store *store, void **bytes, size_t *n);
+
+/** Memory in which large images are built, one after the other. Fresh pages cost more than what is written to them, so
+ * a writer of many keeps one. Zero-initialised; of one store at a time. */
+typedef struct atoll_store_buffer {
+  void *bytes;
+  size_t capacity;
+} atoll_store_buffer;
+ATOLL_API void atoll_store_buffer_free(atoll_store_buffer *buffer);
+/** A new image in `buffer`, borrowed until the store is closed or finished. */
+ATOLL_API atoll_err atoll_store_open_image(const char *name, atoll_store_buffer *buffer, atoll_store **out);
+/** Closes a store of atoll_store_open_image() and gives what atoll_store_image() would, without a copy: *bytes lie in
+ * the buffer until it is used again. Always releases the store. */
+ATOLL_API atoll_err atoll_store_finish_image(atoll_store **store, const void **bytes, size_t *n);
 ATOLL_API atoll_err atoll_store_flush(atoll_store *store);
 
 /** Root attributes of every Atoll file: format name and version, software, softwareVersion, date, hostname, machine. */

@@ -41,8 +41,7 @@ int64_t atoll_ckpt_image_bytes(const atoll_tensor *tensors, int n) {
   int64_t payload = all < CKPT_PAYLOAD_BYTES           ? all
                     : CKPT_PAYLOAD_BYTES > largest_row ? CKPT_PAYLOAD_BYTES
                                                        : largest_row;
-  return 2 * (payload +
-              (ATOLL_CKPT_IMAGE_BYTES - CKPT_PAYLOAD_BYTES)); /* the driver's image and the copy that is written */
+  return payload + (ATOLL_CKPT_IMAGE_BYTES - CKPT_PAYLOAD_BYTES);
 }
 
 enum { OPEN_MAX_FILES = 32 };
@@ -61,7 +60,8 @@ typedef struct writer {
   const char *dir;
   int rank, verify, part;
   manifest *m;
-  atoll_store *store; /* open image */
+  atoll_store_buffer buffer;
+  atoll_store *store; /* open image, in buffer */
   int64_t payload;
   manifest_file pending; /* blocks of the open image */
 } writer;
@@ -73,7 +73,7 @@ static atoll_err open_image(writer *w) {
   snprintf(w->pending.name, sizeof w->pending.name, "%s", name);
   w->payload = 0;
   atoll_fault_point("ckpt.shard.open");
-  ATOLL_TRY(atoll_store_open(name, ATOLL_STORE_IMAGE, &w->store));
+  ATOLL_TRY(atoll_store_open_image(name, &w->buffer, &w->store));
   return atoll_store_stamp(w->store, "atoll-checkpoint-shard", ATOLL_CKPT_VERSION);
 }
 
@@ -106,13 +106,11 @@ static atoll_err settle_files(writer *w) {
 static atoll_err close_image(writer *w) {
   if (!w->store)
     return ATOLL_OK;
-  void *bytes = NULL;
+  const void *bytes = NULL;
   size_t n = 0;
   char path[1200];
   manifest_file *f;
-  atoll_err err = atoll_store_image(w->store, &bytes, &n);
-  atoll_err closed = atoll_store_close(&w->store);
-  err = err != ATOLL_OK ? err : closed;
+  atoll_err err = atoll_store_finish_image(&w->store, &bytes, &n);
   if (err == ATOLL_OK)
     err = atoll_path_join(path, sizeof path, w->dir, w->pending.name);
   if (err == ATOLL_OK && w->begun == OPEN_MAX_FILES)
@@ -134,7 +132,6 @@ static atoll_err close_image(writer *w) {
   }
   free(w->pending.block);
   w->pending.block = NULL;
-  free(bytes);
   return err;
 }
 
@@ -217,6 +214,7 @@ atoll_err shard_write(atoll_mem *mem, const char *dir, int rank, int verify, con
   free(w.file);
   if (w.store)
     atoll_store_close(&w.store);
+  atoll_store_buffer_free(&w.buffer);
   free(w.pending.block);
   if (account)
     atoll_mem_free(mem, &account);
