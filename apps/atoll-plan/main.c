@@ -14,6 +14,7 @@
 #include "atoll/plugin.h"
 #include "atoll/store.h"
 #include "atoll/train.h"
+#include "programs.h"
 
 static const atoll_cli_flag flags[] = {
     {"explain", NULL, "also print bytes and time by cause, traffic, and what was rejected and why"},
@@ -23,6 +24,9 @@ static const atoll_cli_flag flags[] = {
     {"hdf5", "FILE", "write the plan, topology and islands to an HDF5 file"},
     {"judge", "FILE", "write the plan as JSON for the neutral scorer"},
     {"profile", "FILE", "layer times measured by a run (its run.h5), instead of FLOPs over rates"},
+    {"accuracy", "DIR", "hold costs against the measured runs in DIR and print the errors; needs --profiles"},
+    {"profiles", "DIR", "data of the neutral scorer: profiles/MODEL.json, network.json, transfer_price.json"},
+    {"json", "FILE", "accuracy: write the figures as JSON"},
     {NULL, NULL, NULL}};
 
 typedef struct work {
@@ -236,6 +240,10 @@ int main(int argc, char **argv) {
     err = atoll_cli_parse(w.cli, argc, argv, &done);
   if (err == ATOLL_OK && !done && atoll_cli_job(w.cli))
     snprintf(w.job.file, sizeof w.job.file, "%s", atoll_cli_job(w.cli));
+  if (err == ATOLL_OK && !done && atoll_cli_value(w.cli, "accuracy")) {
+    err = w.rank == 0 ? plan_accuracy(w.cli) : ATOLL_OK;
+    done = 1;
+  }
   if (!done && launched())
     err = start_mpi(&w, &argc, &argv, err);
   if (err == ATOLL_OK && !done)
