@@ -14,6 +14,8 @@
 #include "atoll/plugin.h"
 #include "atoll/store.h"
 #include "atoll/train.h"
+
+#include "timeline.h"
 #include "programs.h"
 
 static const atoll_cli_flag flags[] = {
@@ -23,6 +25,8 @@ static const atoll_cli_flag flags[] = {
     {"save", "FILE", "write the plan as YAML; plan.load=FILE uses it again"},
     {"hdf5", "FILE", "write the plan, topology and islands to an HDF5 file"},
     {"judge", "FILE", "write the plan as JSON for the neutral scorer"},
+    {"trace", "FILE", "write the predicted step as Chrome trace JSON, for Perfetto"},
+    {"gantt", "FILE", "write the predicted step as a chart (SVG): ranks down, time to the right"},
     {"profile", "FILE", "layer times measured by a run (its run.h5), instead of FLOPs over rates"},
     {"accuracy", "DIR", "hold costs against the measured runs in DIR and print the errors; needs --profiles"},
     {"profiles", "DIR", "data of the neutral scorer: profiles/MODEL.json, network.json, transfer_price.json"},
@@ -116,13 +120,19 @@ static atoll_err write_outputs(const work *w, const atoll_plan_problem *problem)
              *judge = atoll_cli_value(cli, "judge");
   char *judged = NULL, *text = NULL, hex[33];
   size_t n_judged = 0, n = 0;
+  timeline line = {.trace_path = atoll_cli_value(cli, "trace"), .gantt_path = atoll_cli_value(cli, "gantt")};
   /* Everything that can be refused comes before anything is written. */
   if (judge) {
     const atoll_model_params *m = atoll_model_config(w->model);
     ATOLL_TRY(atoll_plan_to_judge(w->plan, m->preset[0] ? m->preset : atoll_model_family_name(w->model), w->topo,
                                   &judged, &n_judged));
   }
-  atoll_err err = atoll_plan_to_text(w->plan, &text, &n);
+  char title[160];
+  snprintf(title, sizeof title, "%s on %d devices, plan %.8s", atoll_model_family_name(w->model), w->plan->world,
+           atoll_digest_text(atoll_plan_digest(w->plan), hex));
+  atoll_err err = timeline_make(&line, w->plan, problem, title);
+  if (err == ATOLL_OK)
+    err = atoll_plan_to_text(w->plan, &text, &n);
   if (err == ATOLL_OK && atoll_cli_value(cli, "yaml")) {
     fwrite(text, 1, n, stdout);
   } else if (err == ATOLL_OK) {
@@ -144,6 +154,9 @@ static atoll_err write_outputs(const work *w, const atoll_plan_problem *problem)
     err = write_hdf5(w, hdf5);
   if (err == ATOLL_OK && judge)
     err = atoll_file_replace(judge, judged, n_judged);
+  if (err == ATOLL_OK)
+    err = timeline_write(&line);
+  timeline_destroy(&line);
   free(text);
   free(judged);
   return err;

@@ -4,7 +4,8 @@
  *   text       YAML;  file: HDF5;  judge: JSON for the neutral scorer;  print: tables and explanations
  *   cost/      seconds and bytes of a slice on a device class
  *   parallelizers/grid   plans one slice on one island;  extern: asks a program that does
- *   compose/   splits the model over islands, with the simulator that predicts a step */
+ *   compose/   splits the model over islands
+ *   simulate/  predicts a step, event by event */
 #ifndef ATOLL_PLAN_IMPL_H
 #define ATOLL_PLAN_IMPL_H
 

@@ -196,39 +196,6 @@ static int node_of(const composer *c, const atoll_plan_replica *r) {
   return c->problem->topo->device[r->device[0]].node;
 }
 
-static int leaf_count(const atoll_plan *plan, const atoll_plan_replica *r, int64_t *first) {
-  *first = plan_leaf_at(plan->sum_leaves, plan->micro_batches, r->first_micro_batch);
-  return (int)(plan_leaf_at(plan->sum_leaves, plan->micro_batches, r->first_micro_batch + r->micro_batches) - *first);
-}
-
-/* Reduction of a stage over its replicas, and what each adds leaf by leaf. */
-static atoll_err predict_reduce(composer *c, atoll_plan *plan, int p, int s, double *seconds) {
-  atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
-  int *node = NULL, parts = 0, most_parts = 1;
-  int64_t gradient = 0, first;
-  double bandwidth = INFINITY, leaf_most = 0;
-  ATOLL_TRY(plan_alloc((size_t)stage->replicas, sizeof *node, &node));
-  for (int i = 0; i < stage->chunks; i++) {
-    int64_t g;
-    (void)cost_gradient_bytes(c->problem->model, stage->chunk[i].first, stage->chunk[i].last, &g);
-    gradient += g;
-  }
-  for (int k = 0; k < stage->replicas; k++) {
-    atoll_plan_replica *r = &stage->replica[k];
-    int most, left, n = leaf_count(plan, r, &first);
-    plan_tree_walk(plan->sum_leaves, first, n, &most, &left);
-    parts += left;
-    most_parts = left > most_parts ? left : most_parts;
-    node[k] = node_of(c, r);
-    double w = cost_bandwidth(c->cost, r->island), leaf = n * cost_leaf(c->cost, r->island, gradient);
-    bandwidth = w < bandwidth ? w : bandwidth;
-    leaf_most = leaf > leaf_most ? leaf : leaf_most;
-  }
-  *seconds = leaf_most + cost_reduce(c->cost, node, stage->replicas, gradient, parts, most_parts, bandwidth);
-  free(node);
-  return ATOLL_OK;
-}
-
 /* One boundary, one way: the slowest peer of the replica, downstream (upstream for the last stage). */
 static void predict_sends(composer *c, atoll_plan *plan, int p) {
   atoll_plan_pipeline *pipe = &plan->pipeline[p];
@@ -263,20 +230,9 @@ static double tied_end(composer *c, const atoll_plan *plan, const double *end, d
       int at = 0;
       for (int p = 0; p < t->pipeline[u]; p++)
         at += plan->pipeline[p].stages;
-      const atoll_plan_stage *a = &plan->pipeline[t->pipeline[u]].stage[t->stage[u]];
-      const atoll_plan_stage *b = &plan->pipeline[t->pipeline[u]].stage[t->stage[u + 1]];
-      const atoll_model_param *mp = atoll_model_param_at(c->problem->model, t->param);
-      int64_t bytes = 4;
-      for (int d = 0; d < mp->ndim; d++)
-        bytes *= mp->shape[d];
       double begin =
           end[at + t->stage[u]] > end[at + t->stage[u + 1]] ? end[at + t->stage[u]] : end[at + t->stage[u + 1]];
-      double most = 0;
-      for (int k = 0; k < a->replicas && k < b->replicas; k++) {
-        double w = fmin(cost_bandwidth(c->cost, a->replica[k].island), cost_bandwidth(c->cost, b->replica[k].island));
-        double s = cost_tied(c->cost, node_of(c, &a->replica[k]), node_of(c, &b->replica[k]), bytes, w);
-        most = s > most ? s : most;
-      }
+      double most = sync_tied(c->cost, c->problem, plan, i, u);
       last = begin + most > last ? begin + most : last;
     }
   }
@@ -350,7 +306,7 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final) {
   for (int p = 0; p < plan->pipelines; p++)
     for (int s = 0; s < plan->pipeline[p].stages; s++, at++) {
       double reduce;
-      ATOLL_TRY_GOTO(err, done, predict_reduce(c, plan, p, s, &reduce));
+      ATOLL_TRY_GOTO(err, done, sync_reduce(c->cost, c->problem, plan, p, s, &reduce));
       *at += reduce;
       last = *at > last ? *at : last;
       for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++) {

@@ -3,26 +3,13 @@
  *   space     which shapes there are: micro-batch, depth, and for every replica column its islands and its share
  *   search    the best layer split and policies of one shape
  *   build     a shape and a split as a plan, with its predictions
- *   simulate  the time of a step of any plan
  *   compose   the walk over shapes; report and infeasibility */
 #ifndef ATOLL_PLAN_COMPOSE_H
 #define ATOLL_PLAN_COMPOSE_H
 
 #include "cost/cost.h"
 #include "plan_impl.h"
-
-/* ---- simulate ---------------------------------------------------------------------------------------------------- */
-
-typedef struct simulated {
-  double pipeline; /* s until the last backward */
-  double busy;     /* s of compute, summed over replicas */
-  int replicas;
-} simulated;
-
-/* One step of 1F1B on every replica of the plan, whose forward_seconds and backward_seconds are set. sends: 0 leaves
- * them out. finish[p][s] (flat, pipeline-major; may be NULL) receives the end of the last backward of each stage. */
-atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int sends,
-                        double *finish, simulated *out);
+#include "simulate/flow.h"
 
 /* ---- composer ---------------------------------------------------------------------------------------------------- */
 

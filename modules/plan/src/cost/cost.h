@@ -1,5 +1,5 @@
 /* Seconds and bytes of parts of a model on parts of a cluster. The terms add up: a stage is the sum of its layers, a
- * step is put together by compose/simulate. A source (profile or rates) is remembered for every figure. */
+ * step is put together by simulate/. A source (profile or rates) is remembered for every figure. */
 #ifndef ATOLL_PLAN_COST_H
 #define ATOLL_PLAN_COST_H
 
