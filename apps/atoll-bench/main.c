@@ -13,15 +13,16 @@
 #include "atoll/version.h"
 #include "bench.h"
 
-static const bench *const benches[] = {&bench_step, &bench_io};
+static const bench *const benches[] = {&bench_step, &bench_io, &bench_calibrate};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const atoll_cli_flag flags[] = {
     {"json", "FILE", "Write the figures there; '-' prints JSON alone on standard output."},
-    {"job", "JOB.yaml", "step: the job whose model is trained."},
+    {"job", "JOB.yaml", "step, calibrate: the job whose model is trained."},
+    {"out", "FILE.h5", "calibrate: write the layer times there; atoll-plan --profile FILE.h5 plans with them."},
     {"steps", "N", "step: measured steps; default 5."},
-    {"batch", "B", "step: samples per micro-batch; default 4."},
-    {"seq", "T", "step: tokens per sample; default 256."},
+    {"batch", "B", "step: samples per micro-batch; default 4. calibrate: the only one; default what a plan may use."},
+    {"seq", "T", "step, calibrate: tokens per sample; default 256, calibrate: the job's."},
     {"micro-batches", "M", "step: micro-batches per step; default 1, with several ranks 8."},
     {"dtype", "TYPE", "step: f32."},
     {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
@@ -135,7 +136,7 @@ int main(int argc, char **argv) {
   char notes[1024];
   size_t at = (size_t)snprintf(notes, sizeof notes, "Benchmarks:\n");
   for (int i = 0; i < BENCHES; i++)
-    at += (size_t)snprintf(notes + at, sizeof notes - at, "  %-8s %s\n", benches[i]->name, benches[i]->summary);
+    at += (size_t)snprintf(notes + at, sizeof notes - at, "  %-9s %s\n", benches[i]->name, benches[i]->summary);
   const char *rank_text = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("SLURM_PROCID");
   atoll_cli_params p;
   atoll_cli *cli = NULL;
