@@ -697,13 +697,13 @@ static void load_column(struct reg *reg, const atoll_sym_program *p, const atoll
       copy[i] = from->i[0];
 }
 
-static void load_constants(struct run *run) {
+static void load_constants(struct run *run, size_t lanes) {
   for (int v = 0; v < run->p->values; v++) {
     const struct value *x = &run->p->value[v];
     if (x->kind != CONSTANT)
       continue;
     int64_t *to = run->storage + (size_t)x->at * LANES;
-    for (int i = 0; i < LANES; i++)
+    for (size_t i = 0; i < LANES && i < lanes; i++)
       if (x->e->type == ATOLL_SYM_REAL)
         ((double *)(void *)to)[i] = x->e->v.r;
       else
@@ -751,7 +751,7 @@ atoll_err atoll_sym_program_run(const atoll_sym_program *p, const atoll_sym_colu
     goto done;
   }
   copies = run->storage + (size_t)p->registers * LANES;
-  load_constants(run);
+  load_constants(run, lanes);
   for (size_t base = 0; base < lanes; base += LANES) {
     int n = lanes - base < LANES ? (int)(lanes - base) : LANES;
     for (int v = 0; v < p->values; v++)

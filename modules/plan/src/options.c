@@ -25,8 +25,8 @@ static const atoll_opt_def defs[] = {
     {"sum_leaves", ATOLL_OPT_INT, FIELD(sum_leaves), "0", "0..1048576", "leaves",
      "Leaves of the gradient summation tree; plans with equal micro-batches and leaves agree bit for bit; 0 = 8, or as "
      "many as there are micro-batches, or enough for the replicas."},
-    {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid|extern", "",
-     "Who plans a slice on an island: uniform degrees, or the program plan.extern."},
+    {"parallelizer", ATOLL_OPT_ENUM, FIELD(parallelizer), "grid", "grid|extern|mist", "",
+     "Who plans a slice on an island: uniform degrees, the program plan.extern, or a tuner of all axes together."},
     {"extern", ATOLL_OPT_STRING, FIELD(extern_program), "", NULL, "",
      "Program, with arguments, that plans slices by JSON lines; see inputs/parallelizers."},
     {"extern_limit", ATOLL_OPT_SECONDS, FIELD(extern_limit), "10s", "0.001..86400", "seconds",
@@ -39,6 +39,9 @@ static const atoll_opt_def defs[] = {
     {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
      "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data for "
      "both."},
+    {"experts", ATOLL_OPT_INT, FIELD(experts), "0", "0..65536", "experts",
+     "Plan as if every block's MLP were so many experts (plan.parallelizer=mist, plan.target=any); 0 = a plain MLP."},
+    {"expert_top", ATOLL_OPT_INT, FIELD(expert_top), "2", "1..65536", "experts", "Experts that a token visits."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };
@@ -46,7 +49,8 @@ static const atoll_opt_def defs[] = {
 const atoll_opt_table atoll_plan_options = {"plan", defs};
 
 const atoll_parallelizer *plan_parallelizer(const atoll_plan_params *p) {
-  static const atoll_parallelizer *const by_option[] = {&atoll_parallelizer_grid, &atoll_parallelizer_extern};
+  static const atoll_parallelizer *const by_option[] = {&atoll_parallelizer_grid, &atoll_parallelizer_extern,
+                                                     &atoll_parallelizer_mist};
   return by_option[p->parallelizer];
 }
 

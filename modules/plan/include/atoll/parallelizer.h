@@ -66,6 +66,10 @@ typedef struct atoll_parallelizer {
 
 /** Uniform degrees: one data-parallel degree over the shape's devices, one policy per slice. */
 extern ATOLL_API const atoll_parallelizer atoll_parallelizer_grid;
+/** Data, tensor, context and expert degree, ZeRO stage, layers done again and offloaded shares together (Zhu et al.,
+ * Mist, EuroSys 2025); for plan.target=train what grid proposes. Options plan.experts and plan.expert_top make every
+ * block's MLP a mixture of experts. */
+extern ATOLL_API const atoll_parallelizer atoll_parallelizer_mist;
 
 ATOLL_END_C
 #endif

@@ -104,12 +104,14 @@ typedef struct atoll_plan_params {
   int64_t memory;                            /* bytes per rank; 0 = the device's */
   double memory_share;                       /* share of a device's memory that may be planned; 0.9 */
   int64_t sum_leaves;                        /* 0 = 8, more when there are more replicas, at most the micro-batches */
-  int parallelizer;                          /* enum grid|extern */
+  int parallelizer;                          /* enum grid|extern|mist */
   char extern_program[ATOLL_OPT_STRING_MAX]; /* plan.extern: program and arguments, see parallelizer_extern.h */
   double extern_limit;                       /* seconds it may take for an answer */
   int extern_fallback;                       /* enum none|grid: what plans a slice when it fails */
   int interstage;                            /* enum dp|cbc|both */
   int target;                                /* enum train|any: only axes train executes, or all */
+  int64_t experts;                           /* every block's MLP as so many experts; 0 = plain. Planned, not trained */
+  int64_t expert_top;                        /* of them that a token visits */
   char load[ATOLL_OPT_STRING_MAX];           /* path of a plan to use instead of planning */
 } atoll_plan_params;
 extern ATOLL_API const atoll_opt_table atoll_plan_options;

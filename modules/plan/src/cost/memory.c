@@ -68,13 +68,14 @@ static const atoll_sym *tensor_bytes(const builder *k, const atoll_model_param *
 
 typedef struct params {
   const atoll_sym *dense, *experts; /* bytes of all layers */
+  const atoll_sym *edges;           /* outside the blocks */
   const atoll_sym *second;          /* of the second use of a tied tensor in this slice */
   const atoll_sym *layer[2];        /* the largest layer: dense, experts */
 } params;
 
 static atoll_err sum_params(const builder *k, params *out) {
   int seen[PARAMS_MAX * 64], n = 0;
-  *out = (params){k->nought, k->nought, k->nought, {k->nought, k->nought}};
+  *out = (params){k->nought, k->nought, k->nought, k->nought, {k->nought, k->nought}};
   for (int l = k->first; l < k->last; l++) {
     int list[PARAMS_MAX], count = atoll_model_layer_params(k->m, l, list, PARAMS_MAX);
     const atoll_sym *layer[2] = {k->nought, k->nought};
@@ -97,6 +98,8 @@ static atoll_err sum_params(const builder *k, params *out) {
         out->experts = add(k, out->experts, bytes);
       else
         out->dense = add(k, out->dense, bytes);
+      if (atoll_model_layer_kind(k->m, l) != ATOLL_LAYER_BLOCK)
+        out->edges = add(k, out->edges, bytes);
     }
     for (int e = 0; e < 2; e++)
       out->layer[e] = most(k, out->layer[e], layer[e]);
@@ -193,8 +196,7 @@ static void states(const builder *k, const params *p, memory_model *out) {
   optimizer = when(k, at_least(k, k->off[2], 1), atoll_sym_binary(k->pool, ATOLL_SYM_MIN, optimizer, moments), moments);
   out->parameters = all;
   out->expert_parameters = p->experts;
-  out->optimizer = moments;
-  out->gradients = gradients;
+  out->edge_parameters = p->edges;
   out->bytes[ATOLL_MEM_PARAMETER] = kept(k, weights, k->off[0]);
   out->bytes[ATOLL_MEM_GRADIENT] = mul(k, k->partials, kept(k, gradients, k->off[1]));
   out->bytes[ATOLL_MEM_OPTIMIZER] = optimizer;

@@ -28,10 +28,9 @@ typedef struct memory_moe { /* every block's MLP as experts; experts 0: a plain 
  * again), offload_weights, offload_gradients, offload_optimizer, offload_activations (eighths). */
 typedef struct memory_model {
   const atoll_sym *bytes[ATOLL_MEM_CATEGORIES], *peak, *host;
-  /* Of one rank, for times: parameters of all layers, whole (ungathered ones too), their part that is experts, and of
-   * the largest layer; saved bytes per block, [1] when it is done again; the optimizer state and gradients of a rank.
-   */
-  const atoll_sym *parameters, *expert_parameters, *saved[2], *optimizer, *gradients;
+  /* Of one rank, for times: parameters of all layers as if ZeRO dealt none out, their parts that are experts and
+   * outside the blocks; saved bytes per block, [1] when it is done again. */
+  const atoll_sym *parameters, *expert_parameters, *edge_parameters, *saved[2];
   int blocks; /* of the slice */
 } memory_model;
 
