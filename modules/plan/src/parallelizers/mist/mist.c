@@ -319,7 +319,7 @@ static atoll_err mist_plan(void *state, atoll_slice slice, atoll_island_shape sh
   for (int i = 0; i <= slice.last - slice.first; i++)
     r.recompute[i] = i;
   for (int p = 0; p < ATOLL_POLICIES; p++) {
-    mist_slice *s;
+    mist_slice *s = NULL;
     if (m->policy >= 0 && p != m->policy)
       continue;
     ATOLL_TRY_GOTO(err, done, find_slice(m, slice, p, &s));
