@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -313,6 +314,123 @@ atoll_err atoll_file_settle(const char *path, int *fd) {
   if (err != ATOLL_OK)
     (void)file_unlink(path);
   return err;
+}
+
+/* ---- in pieces ---- */
+
+#define WRITER_BYTES ((size_t)1 << 20)
+
+struct atoll_file_writer {
+  char path[PATH_MAX], tmp[PATH_MAX];
+  int fd;
+  int64_t flushed; /* bytes in the file */
+  size_t held;     /* bytes in the buffer, behind them */
+  char buffer[WRITER_BYTES];
+};
+
+atoll_err atoll_file_writer_open(const char *path, atoll_file_writer **out) {
+  atoll_file_writer *w = malloc(sizeof *w);
+  if (!w)
+    return atoll_fail(ATOLL_NOMEM, "writer of %s", path);
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, free_writer, file_sibling(path, "tmp", w->tmp));
+  snprintf(w->path, sizeof w->path, "%s", path);
+  w->flushed = 0;
+  w->held = 0;
+  w->fd = file_open(w->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+  if (w->fd < 0) {
+    err = file_error("create", w->tmp);
+    goto free_writer;
+  }
+  *out = w;
+  return ATOLL_OK;
+free_writer:
+  free(w);
+  return err;
+}
+
+static atoll_err writer_flush(atoll_file_writer *w) {
+  if (w->held && file_write_all(w->fd, w->buffer, w->held))
+    return file_error("write", w->tmp);
+  w->flushed += (int64_t)w->held;
+  w->held = 0;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_file_writer_add(atoll_file_writer *w, const void *data, size_t bytes) {
+  if (w->held + bytes > sizeof w->buffer)
+    ATOLL_TRY(writer_flush(w));
+  if (bytes < sizeof w->buffer) {
+    if (bytes)
+      memcpy(w->buffer + w->held, data, bytes);
+    w->held += bytes;
+    return ATOLL_OK;
+  }
+  if (file_write_all(w->fd, data, bytes))
+    return file_error("write", w->tmp);
+  w->flushed += (int64_t)bytes;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_file_writer_put(atoll_file_writer *w, int64_t offset, const void *data, size_t bytes) {
+  ATOLL_TRY(writer_flush(w));
+  if (offset < 0 || offset > w->flushed || (int64_t)bytes > w->flushed - offset)
+    return atoll_fail(ATOLL_INTERNAL, "%s: %zu bytes put at %lld of %lld", w->path, bytes, (long long)offset,
+                      (long long)w->flushed);
+  if (lseek(w->fd, offset, SEEK_SET) < 0 || file_write_all(w->fd, data, bytes) || lseek(w->fd, 0, SEEK_END) < 0)
+    return file_error("write", w->tmp);
+  return ATOLL_OK;
+}
+
+atoll_err atoll_file_writer_commit(atoll_file_writer **writer) {
+  atoll_file_writer *w = *writer;
+  *writer = NULL;
+  atoll_err err = writer_flush(w);
+  if (err == ATOLL_OK && file_fsync(w->fd))
+    err = file_error("sync", w->tmp);
+  if (file_close(w->fd) && err == ATOLL_OK)
+    err = file_error("close", w->tmp);
+  if (err == ATOLL_OK)
+    err = install_durably(w->tmp, w->path);
+  else
+    (void)file_unlink(w->tmp);
+  free(w);
+  return err;
+}
+
+void atoll_file_writer_discard(atoll_file_writer **writer) {
+  if (!writer || !*writer)
+    return;
+  (void)file_close((*writer)->fd);
+  (void)file_unlink((*writer)->tmp);
+  free(*writer);
+  *writer = NULL;
+}
+
+atoll_err atoll_file_map(const char *path, const void **bytes, size_t *n) {
+  struct stat st;
+  int fd = file_open(path, O_RDONLY | O_NONBLOCK);
+  if (fd < 0)
+    return input_error("open", path);
+  atoll_err err = ATOLL_OK;
+  void *map = NULL;
+  if (fstat(fd, &st))
+    err = input_error("stat", path);
+  else if (!S_ISREG(st.st_mode))
+    err = atoll_fail(ATOLL_NOINPUT, "%s is not a regular file", path);
+  else if (st.st_size > 0 && (map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+    err = input_error("map", path);
+  (void)file_close(fd); /* the map holds the file */
+  ATOLL_TRY(err);
+  *bytes = map;
+  *n = (size_t)st.st_size;
+  return ATOLL_OK;
+}
+
+void atoll_file_unmap(const void **bytes, size_t n) {
+  if (*bytes)
+    (void)munmap((void *)(uintptr_t)*bytes, n);
+  *bytes = NULL;
 }
 
 atoll_err atoll_file_append(const char *path, const void *data, size_t bytes) {

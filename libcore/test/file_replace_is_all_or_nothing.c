@@ -57,6 +57,54 @@ static void publish_and_create_survive_each_failure(void **state) {
   assert_int_equal(walk(atoll_file_create, 0, "short:write:%d", ""), 1);
 }
 
+/* Two pieces, the first put right afterwards, through a writer. */
+static atoll_err in_pieces(const char *path, const void *data, size_t bytes) {
+  atoll_file_writer *w = NULL;
+  ATOLL_TRY(atoll_file_writer_open(path, &w));
+  atoll_err err = atoll_file_writer_add(w, "THE", 3);
+  if (err == ATOLL_OK)
+    err = atoll_file_writer_add(w, (const char *)data + 3, bytes - 3);
+  if (err == ATOLL_OK)
+    err = atoll_file_writer_put(w, 0, data, 3);
+  if (err != ATOLL_OK) {
+    atoll_file_writer_discard(&w);
+    return err;
+  }
+  return atoll_file_writer_commit(&w);
+}
+
+static void pieces_survive_each_failure(void **state) {
+  (void)state;
+  /* open write write fsync close link rename dirsync unlink(old) */
+  assert_int_equal(walk(in_pieces, 1, "fail:*:%d:%s", "ENOSPC"), 9);
+  assert_int_equal(walk(in_pieces, 1, "short:write:%d", ""), 2);
+  atoll_file_writer *w = NULL;
+  assert_int_equal(atoll_fault_set(NULL, 0), ATOLL_OK);
+  assert_int_equal(atoll_file_writer_open(in_dir("file"), &w), ATOLL_OK);
+  assert_int_equal(atoll_file_writer_add(w, "x", 1), ATOLL_OK);
+  assert_int_equal(atoll_file_writer_put(w, 1, "y", 1), ATOLL_INTERNAL);
+  atoll_file_writer_discard(&w);
+  assert_null(w);
+  expect_content(in_dir("file"), new_text);
+  assert_int_equal(count_names(test_dir), 1);
+}
+
+static void map_shows_what_a_file_holds(void **state) {
+  (void)state;
+  const void *bytes = NULL;
+  size_t n = 9;
+  assert_int_equal(atoll_file_map(in_dir("file"), &bytes, &n), ATOLL_OK);
+  assert_int_equal(n, strlen(new_text));
+  assert_memory_equal(bytes, new_text, n);
+  atoll_file_unmap(&bytes, n);
+  assert_null(bytes);
+  assert_int_equal(atoll_file_replace(in_dir("file"), "", 0), ATOLL_OK);
+  assert_int_equal(atoll_file_map(in_dir("file"), &bytes, &n), ATOLL_OK);
+  assert_int_equal(n, 0);
+  assert_int_equal(atoll_file_map(test_dir, &bytes, &n), ATOLL_NOINPUT);
+  assert_int_equal(atoll_file_map(in_dir("absent"), &bytes, &n), ATOLL_NOINPUT);
+}
+
 /* Without hard links a failed directory sync cannot be undone; everything before it still is. */
 static void works_without_hard_links(void **state) {
   (void)state;
@@ -99,7 +147,8 @@ static void leftovers_are_no_obstacle(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(replace_survives_each_failure), cmocka_unit_test(publish_and_create_survive_each_failure),
-      cmocka_unit_test(works_without_hard_links), cmocka_unit_test(create_never_overwrites),
+      cmocka_unit_test(pieces_survive_each_failure),   cmocka_unit_test(map_shows_what_a_file_holds),
+      cmocka_unit_test(works_without_hard_links),      cmocka_unit_test(create_never_overwrites),
       cmocka_unit_test(leftovers_are_no_obstacle)};
   return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
 }

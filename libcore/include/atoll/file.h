@@ -24,6 +24,19 @@ ATOLL_API atoll_err atoll_file_create(const char *path, const void *data, size_t
  * called once; after a failure the file is gone. The directory's entry is the caller's to sync. */
 ATOLL_API atoll_err atoll_file_begin(const char *path, const void *data, size_t bytes, int *fd);
 ATOLL_API atoll_err atoll_file_settle(const char *path, int *fd);
+/** A file written in pieces that has its name only when it is whole: open begins a sibling, add appends (buffered), put
+ * writes over bytes added before, commit syncs, renames and syncs the directory as atoll_file_replace() does. *w is
+ * owned until commit, which ends it also when it fails, or discard (accepts NULL), which removes what was written. */
+typedef struct atoll_file_writer atoll_file_writer;
+ATOLL_API atoll_err atoll_file_writer_open(const char *path, atoll_file_writer **w);
+ATOLL_API atoll_err atoll_file_writer_add(atoll_file_writer *w, const void *data, size_t bytes);
+ATOLL_API atoll_err atoll_file_writer_put(atoll_file_writer *w, int64_t offset, const void *data, size_t bytes);
+ATOLL_API atoll_err atoll_file_writer_commit(atoll_file_writer **w);
+ATOLL_API void atoll_file_writer_discard(atoll_file_writer **w);
+/** A whole file mapped for reading, of any size: *bytes is owned, atoll_file_unmap(); it is NULL for an empty file. The
+ * file must not shrink meanwhile. NOINPUT: absent, unreadable, not a regular file. */
+ATOLL_API atoll_err atoll_file_map(const char *path, const void **bytes, size_t *n);
+ATOLL_API void atoll_file_unmap(const void **bytes, size_t n);
 /** Append with one write() per call; creates the file. */
 ATOLL_API atoll_err atoll_file_append(const char *path, const void *data, size_t bytes);
 ATOLL_API atoll_err atoll_file_sync_dir(const char *dir);
