@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "plan_impl.h"
+#include "simulate/flow.h"
 
 #define BAD(...) atoll_fail(ATOLL_CORRUPT, "plan: " __VA_ARGS__)
 
@@ -233,13 +234,29 @@ static atoll_err check_body(const atoll_plan *plan, const atoll_model *model, un
   return model ? check_tied(plan, model) : ATOLL_OK;
 }
 
+/* Replicas that wait for each other in a circle would hang a run. */
+static atoll_err check_orders(const atoll_plan *plan) {
+  const flow_params q = {.plan = plan, .unit = 1};
+  for (int p = 0; p < plan->pipelines; p++) {
+    double *finish = NULL;
+    int replicas = 0;
+    for (int s = 0; s < plan->pipeline[p].stages; s++)
+      replicas += plan->pipeline[p].stage[s].replicas;
+    ATOLL_TRY(plan_alloc((size_t)replicas, sizeof *finish, &finish));
+    atoll_err err = flow_run(&q, p, finish);
+    free(finish);
+    ATOLL_TRY(err);
+  }
+  return ATOLL_OK;
+}
+
 atoll_err atoll_plan_check(const atoll_plan *plan, const atoll_model *model) {
   ATOLL_TRY(check_head(plan, model));
   unsigned char *taken = NULL;
   ATOLL_TRY(plan_alloc((size_t)plan->world, 1, &taken));
   atoll_err err = check_body(plan, model, taken);
   free(taken);
-  return err;
+  return err != ATOLL_OK ? err : check_orders(plan);
 }
 
 atoll_err atoll_plan_fits(const atoll_plan *plan, const atoll_model *model, const atoll_islands *islands, int world) {

@@ -8,9 +8,9 @@
  * closed form does not exist once stages differ: the in-flight limit, not the slowest stage, may then set the pace.
  *
  * Orders. With one chunk: in_flight forwards, then a backward and a forward in turn. With v > 1 chunks on S stages
- * (layers go through chunk 0 of all stages, then chunk 1, ...): micro-batches in groups of S; a group passes chunk 0,
- * then chunk 1, and so on, backwards from the last chunk; 2 (S - 1 - s) + (v - 1) S + 1 forwards on stage s, then a
- * backward and a forward in turn.
+ * (layers go through chunk 0 of all stages, then chunk 1, ...): micro-batches in groups of S, the last group of g with
+ * what remains beyond whole groups; a group passes chunk 0, then chunk 1, and so on, backwards from the last chunk; 2
+ * (S - 1 - s) + (v - 1) g + 1 forwards on stage s, then a backward and a forward in turn.
  *
  * When nobody can go on and work is left, replicas wait for each other in a circle. A plan from a file can do that
  * (stage 1 wants two forwards before its first backward, stage 0 holds one micro-batch); a run of it would hang. */
@@ -84,14 +84,15 @@ static action next_action(const flow *f, const runner *x) {
   int64_t k = backward ? x->backwards : x->forwards, first = x->r->first_micro_batch;
   if (f->chunks == 1)
     return (action){backward, 0, first + k};
-  int64_t size = f->stages, whole = x->r->micro_batches / size * size, base = 0;
-  if (k >= whole * f->chunks) { /* the last group is smaller */
-    base = whole;
-    size = x->r->micro_batches - whole;
-    k -= whole * f->chunks;
-  } else {
+  int64_t n = x->r->micro_batches, size = f->stages, groups = n / size, base;
+  int64_t before = groups > 0 ? (groups - 1) * size : 0; /* micro-batches of all groups but the last */
+  if (k < before * f->chunks) {
     base = k / (size * f->chunks) * size;
     k %= size * f->chunks;
+  } else {
+    base = before;
+    size = n - before;
+    k -= before * f->chunks;
   }
   int chunk = (int)(k / size);
   return (action){backward, backward ? f->chunks - 1 - chunk : chunk, first + base + k % size};
@@ -207,7 +208,7 @@ static atoll_err advance(flow *f, runner *x) {
     if (isnan(ready))
       return ATOLL_OK;
     double begin = ready > x->clock ? ready : x->clock;
-    double seconds = a.backward ? x->r->backward_seconds : x->r->forward_seconds;
+    double seconds = f->q->unit ? 1 : a.backward ? x->r->backward_seconds : x->r->forward_seconds;
     if (f->chunks > 1)
       seconds *= l->share[a.backward][a.chunk];
     if (x->copies) {
@@ -306,8 +307,9 @@ static void fill_runner(const flow *f, int stage, int index, int at) {
   *x = (runner){.r = r, .stage = stage, .awake = 1, .link = {{.to = -1}, {.to = -1}}};
   x->node = f->q->problem ? f->q->problem->topo->device[r->device[0]].node : 0;
   x->total = r->micro_batches * f->chunks;
-  x->warmup =
-      f->chunks == 1 ? st->in_flight : 2 * (int64_t)(f->stages - 1 - stage) + (int64_t)(f->chunks - 1) * f->stages + 1;
+  int64_t groups = r->micro_batches / f->stages;
+  int64_t last = groups > 0 ? r->micro_batches - (groups - 1) * f->stages : r->micro_batches; /* the largest group */
+  x->warmup = f->chunks == 1 ? st->in_flight : 2 * (int64_t)(f->stages - 1 - stage) + (f->chunks - 1) * last + 1;
   x->warmup = x->warmup < x->total ? x->warmup : x->total;
   x->copies = f->q->copies ? &f->q->copies[at] : NULL;
 }

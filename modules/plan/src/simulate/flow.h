@@ -20,6 +20,7 @@ typedef struct flow_params {
   const atoll_plan_problem *problem; /* NULL exactly when cost is */
   const atoll_plan *plan;
   int sends;                      /* 0: messages take no time */
+  int unit;                       /* 1: every forward and backward takes a second, only the order is of interest */
   const atoll_sim_copies *copies; /* of the pipeline's replicas, in order; NULL: none */
   flow_record *record;            /* NULL: no events */
   int first_replica;              /* index of the pipeline's first replica, for events */
