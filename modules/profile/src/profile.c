@@ -113,9 +113,9 @@ atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_di
   ATOLL_TRY(make_key(device_class, model, kind, policy, S, B, &k));
   const double v[VALUES] = {cost->forward, cost->backward_input, cost->backward_weight, cost->update};
   for (int i = 0; i < VALUES; i++)
-    if (!(v[i] >= 0 && v[i] < INFINITY))
-      return atoll_fail(ATOLL_USAGE, "profile: %s %s at B %" PRId64 " takes %g s, expected a time of 0 or more", kind,
-                        policy, B, v[i]);
+    if (!(v[i] >= 0 && v[i] < INFINITY) || (i == 0 && v[i] == 0)) /* a forward that takes no time was not measured */
+      return atoll_fail(ATOLL_USAGE, "profile: %s %s at B %" PRId64 " takes %g s, expected a time %s", kind, policy, B,
+                        v[i], i == 0 ? "above 0" : "of 0 or more");
   if ((unsigned)cost->source > ATOLL_COST_ANALYTIC)
     return atoll_fail(ATOLL_USAGE, "profile: cost source %d is unknown", (int)cost->source);
   int at = lower(p, &k);

@@ -35,8 +35,20 @@
 #include "atoll/file.h"
 #include "atoll/yaml.h"
 
+/* A rate of zero is no rate: what is not known is left out. */
+#define RATE_MIN  1e-9
 #define RATE_MAX  1e12
 #define PAIRS_MAX 32 /* nodes up to which every pair gets its own link */
+
+static atoll_err read_memory(atoll_yaml *map, int64_t *out) {
+  int64_t bytes = -1;
+  ATOLL_TRY(atoll_yaml_bytes(map, "memory", 0, &bytes));
+  if (bytes == 0)
+    return atoll_fail(ATOLL_USAGE, "%s:%d: memory: found '0', expected a size above 0", atoll_yaml_file(map),
+                      atoll_yaml_line(map));
+  *out = bytes > 0 ? bytes : *out;
+  return ATOLL_OK;
+}
 
 static atoll_err read_gpu(atoll_yaml *map, atoll_topo_host *host) {
   atoll_yaml *gpu = NULL;
@@ -49,10 +61,10 @@ static atoll_err read_gpu(atoll_yaml *map, atoll_topo_host *host) {
   atoll_topo_gpu like = {0};
   ATOLL_TRY(atoll_yaml_string(gpu, "model", 0, like.model, sizeof like.model));
   ATOLL_TRY(atoll_yaml_string(gpu, "isa", 0, like.isa, sizeof like.isa));
-  ATOLL_TRY(atoll_yaml_bytes(gpu, "memory", 0, &like.memory));
-  ATOLL_TRY(atoll_yaml_real(gpu, "gemm_f32", 0, 0, RATE_MAX, &like.gemm_f32));
-  ATOLL_TRY(atoll_yaml_real(gpu, "gemm_bf16", 0, 0, RATE_MAX, &like.gemm_bf16));
-  ATOLL_TRY(atoll_yaml_real(gpu, "bandwidth", 0, 0, RATE_MAX, &like.bandwidth));
+  ATOLL_TRY(read_memory(gpu, &like.memory));
+  ATOLL_TRY(atoll_yaml_real(gpu, "gemm_f32", 0, RATE_MIN, RATE_MAX, &like.gemm_f32));
+  ATOLL_TRY(atoll_yaml_real(gpu, "gemm_bf16", 0, RATE_MIN, RATE_MAX, &like.gemm_bf16));
+  ATOLL_TRY(atoll_yaml_real(gpu, "bandwidth", 0, RATE_MIN, RATE_MAX, &like.bandwidth));
   for (int i = 0; i < host->ngpus; i++) {
     atoll_topo_gpu *g = &host->gpu[i];
     if (like.model[0])
@@ -119,11 +131,11 @@ static atoll_err read_node(const char *folder, atoll_yaml *map, atoll_topo_hosts
   ATOLL_TRY(atoll_yaml_string(map, "zone", 0, host->zone, sizeof host->zone));
   ATOLL_TRY(atoll_yaml_real(map, "price", 0, 0, RATE_MAX, &host->price));
   ATOLL_TRY(atoll_yaml_string(map, "isa", 0, host->isa, sizeof host->isa));
-  ATOLL_TRY(atoll_yaml_bytes(map, "memory", 0, &host->declared_memory));
+  ATOLL_TRY(read_memory(map, &host->declared_memory));
   ATOLL_TRY(atoll_yaml_int(map, "devices", 0, 1, host->ncores, &devices));
-  ATOLL_TRY(atoll_yaml_real(map, "gemm_f32", 0, 0, RATE_MAX, &host->gemm_f32));
-  ATOLL_TRY(atoll_yaml_real(map, "gemm_bf16", 0, 0, RATE_MAX, &host->gemm_bf16));
-  ATOLL_TRY(atoll_yaml_real(map, "bandwidth", 0, 0, RATE_MAX, &host->bandwidth));
+  ATOLL_TRY(atoll_yaml_real(map, "gemm_f32", 0, RATE_MIN, RATE_MAX, &host->gemm_f32));
+  ATOLL_TRY(atoll_yaml_real(map, "gemm_bf16", 0, RATE_MIN, RATE_MAX, &host->gemm_bf16));
+  ATOLL_TRY(atoll_yaml_real(map, "bandwidth", 0, RATE_MIN, RATE_MAX, &host->bandwidth));
   if (devices)
     host->declared_devices = (int)devices;
   ATOLL_TRY(read_gpu(map, host));
@@ -141,7 +153,7 @@ static atoll_err read_node(const char *folder, atoll_yaml *map, atoll_topo_hosts
 static atoll_err read_rate(atoll_yaml *map, atoll_topo_link *link) {
   double latency = 0, bandwidth = 0;
   ATOLL_TRY(atoll_yaml_real(map, "latency", 0, 0, 3600, &latency));
-  ATOLL_TRY(atoll_yaml_real(map, "bandwidth", 1, 1e-9, RATE_MAX, &bandwidth));
+  ATOLL_TRY(atoll_yaml_real(map, "bandwidth", 1, RATE_MIN, RATE_MAX, &bandwidth));
   link->declared = 1;
   memset(&link->latency, 0, sizeof link->latency);
   memset(&link->bandwidth, 0, sizeof link->bandwidth);
