@@ -15,6 +15,7 @@
 #include "atoll/store.h"
 #include "atoll/train.h"
 
+#include "case.h"
 #include "timeline.h"
 #include "programs.h"
 
@@ -30,6 +31,9 @@ static const atoll_cli_flag flags[] = {
     {"profile", "FILE", "layer times measured by a run (its run.h5), instead of FLOPs over rates"},
     {"accuracy", "DIR", "hold costs against the measured runs in DIR and print the errors; needs --profiles"},
     {"profiles", "DIR", "data of the neutral scorer: profiles/MODEL.json, network.json, transfer_price.json"},
+    {"case", "FILE", "plan a case of the neutral scorer instead of a job; needs --profiles, --judge writes the plan"},
+    {"lose", "TEXT", "case: plan without \"GPU ZONE COUNT\" (more after commas) and show what changes"},
+    {"add", "TEXT", "case: plan with \"GPU ZONE COUNT\" more (more after commas) and show what changes"},
     {"json", "FILE", "accuracy: write the figures as JSON"},
     {NULL, NULL, NULL}};
 
@@ -253,6 +257,11 @@ int main(int argc, char **argv) {
     err = atoll_cli_parse(w.cli, argc, argv, &done);
   if (err == ATOLL_OK && !done && atoll_cli_job(w.cli))
     snprintf(w.job.file, sizeof w.job.file, "%s", atoll_cli_job(w.cli));
+  if (err == ATOLL_OK && !done &&
+      (atoll_cli_value(w.cli, "case") || atoll_cli_value(w.cli, "lose") || atoll_cli_value(w.cli, "add"))) {
+    err = plan_case(w.cli, w.rank);
+    done = 1;
+  }
   if (err == ATOLL_OK && !done && atoll_cli_value(w.cli, "accuracy")) {
     err = w.rank == 0 ? plan_accuracy(w.cli) : ATOLL_OK;
     done = 1;

@@ -150,3 +150,110 @@ done:
   json_decref(root);
   return err;
 }
+
+/* ---- what cannot be ---------------------------------------------------------------------------------------------- */
+
+/* Every layer has to fit somewhere, alone, with one micro-batch in flight. */
+static atoll_err case_feasible(const atoll_case *c) {
+  if (!c->kinds) {
+    const case_pool *pool = &c->pool[0];
+    return atoll_fail(ATOLL_INFEASIBLE, "%s: no device of the cluster can be planned: %s has no profile for %s in %s",
+                      c->path, c->profile, c->gpu[pool->gpu].name, c->zone[pool->zone]);
+  }
+  for (int l = 0; l < c->layers; l++) {
+    double least = INFINITY, largest = 0;
+    int fits = 0, of = 0, at = 0, big = 0;
+    for (int k = 0; k < c->kinds; k++) {
+      const case_gpu *gpu = &c->gpu[c->pool[c->kind[k].pool].gpu];
+      if (gpu->memory > largest)
+        largest = gpu->memory, big = k;
+      for (int b = 0; b < c->batches; b++) {
+        double bytes = case_bytes(c, b, k, l, l + 1, 1);
+        if (!gpu->table[b * c->degrees + c->kind[k].option].known)
+          continue;
+        fits |= bytes <= gpu->memory;
+        if (bytes < least)
+          least = bytes, of = k, at = b;
+      }
+    }
+    if (!fits)
+      return atoll_fail(ATOLL_INFEASIBLE,
+                        "%s: layer %d fits nowhere: it needs at least %.0f bytes (degree %d, micro-batch %" PRId64
+                        "), the largest device, %s, has %.0f",
+                        c->path, l, least, c->kind[of].devices, c->batch[at],
+                        c->gpu[c->pool[c->kind[big].pool].gpu].name, largest);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err case_infeasible(const atoll_case *c, const engine_result *result) {
+  char limit[160] = "";
+  if (c->max_price < INFINITY)
+    snprintf(limit, sizeof limit, " at a price of at most %.6g per iteration", c->max_price);
+  else if (c->max_seconds < INFINITY)
+    snprintf(limit, sizeof limit, " with at least %.6g iterations per second", 1 / c->max_seconds);
+  return atoll_fail(ATOLL_INFEASIBLE, "%s: no plan fits the devices%s%s", c->path, limit,
+                    result && result->truncated ? " (the search was cut short)" : "");
+}
+
+/* ---- plan -------------------------------------------------------------------------------------------------------- */
+
+void atoll_case_plan_destroy(atoll_case_plan **plan) {
+  if (!plan || !*plan)
+    return;
+  engine_result_destroy(&(*plan)->result);
+  free(*plan);
+  *plan = NULL;
+}
+
+atoll_err atoll_case_make(const atoll_case *c, atoll_case_plan **out) {
+  case_problem_parts parts = {0};
+  atoll_case_plan *plan = NULL;
+  ATOLL_TRY(case_feasible(c));
+  ATOLL_TRY(plan_alloc(1, sizeof *plan, &plan));
+  plan->c = c;
+  atoll_err err = case_problem(c, &parts);
+  if (err == ATOLL_OK)
+    err = engine_search(&parts.problem, &plan->result);
+  if (err == ATOLL_INFEASIBLE)
+    err = case_infeasible(c, plan->result);
+  free(parts.pool);
+  if (err != ATOLL_OK)
+    atoll_case_plan_destroy(&plan);
+  else
+    *out = plan;
+  return err;
+}
+
+atoll_case_score atoll_case_plan_score(const atoll_case_plan *plan) {
+  const engine_plan *best = plan->result->best;
+  return (atoll_case_score){1, best->seconds, best->price, best->transfer_price};
+}
+
+atoll_err atoll_case_plan_text(const atoll_case_plan *plan, char **text, size_t *bytes) {
+  const atoll_case *c = plan->c;
+  const engine_plan *best = plan->result->best;
+  json_t *root = json_object(), *stages = json_array();
+  json_object_set_new(root, "model", json_string(c->model));
+  json_object_set_new(root, "global_batch", json_integer(c->global_batch));
+  json_object_set_new(root, "micro_batch", json_integer(c->batch[best->b]));
+  json_object_set_new(root, "stages", stages);
+  for (int i = 0; i < best->stages; i++) {
+    const engine_stage *s = &best->stage[i];
+    json_t *replicas = json_array();
+    for (int g = 0; g < s->groups; g++) {
+      const case_pool *pool = &c->pool[c->kind[s->group[g].kind].pool];
+      json_array_append_new(replicas,
+                            json_pack("{s:s,s:s,s:i,s:i}", "gpu", c->gpu[pool->gpu].name, "zone", c->zone[pool->zone],
+                                      "tp", c->kind[s->group[g].kind].devices, "count", s->group[g].count));
+    }
+    json_array_append_new(stages, json_pack("{s:[i,i],s:o}", "layers", s->first, s->last, "replicas", replicas));
+  }
+  char *dumped = json_dumps(root, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
+  json_decref(root);
+  if (!dumped)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a plan in the scorer's form");
+  *text = dumped;
+  *bytes = strlen(dumped);
+  return ATOLL_OK;
+}

@@ -1,0 +1,175 @@
+/* The search's objects.
+ *   space    units, resources, ways to staff a stage, remembered slices and sends
+ *   bound    what no completion of a partial plan can beat
+ *   labels   the dynamic program over partial plans at one bound of the bottleneck
+ *   search   which bounds are tried, and when to stop */
+#ifndef ATOLL_PLAN_ENGINE_SEARCH_H
+#define ATOLL_PLAN_ENGINE_SEARCH_H
+
+#include <math.h>
+
+#include "engine/engine_impl.h"
+
+#define DIMS          8  /* resources of a partial plan */
+#define PLACED        64 /* most groups of a stage once placed */
+#define GROUPS        4  /* most kinds in a stage */
+#define MULTIPLIERS   48 /* Lagrange pairs tried at the root of a node */
+#define KEPT          6  /* of them, kept for partial plans */
+#define ENGINE_EQUAL  1e-12
+#define WITHIN        (1 + 1e-12) /* rounding allowed in comparisons with a limit */
+#define REJECTED_KEPT 12
+
+typedef struct unit { /* pools that count as one: their devices are taken in order */
+  int pools, *pool;   /* [pools] */
+  int first_kind, kinds;
+  int dim; /* its devices */
+  int devices;
+  double price; /* the least of its pools, $ per s and device */
+} unit;
+
+typedef struct unit_kind {
+  int unit, kind, like_kind; /* kind on the unit's first pool; like_kind: the first with the same slices */
+  int devices;
+  int use[DIMS]; /* of each resource, by one replica */
+} unit_kind;
+
+typedef struct choice { /* how a stage is staffed; count 0: as many as the bottleneck needs */
+  int groups;
+  int kind[GROUPS], count[GROUPS]; /* kind: into unit_kinds */
+  int width;                       /* sum of counts */
+  int need[DIMS];                  /* at least */
+} choice;
+
+typedef struct slice_entry {
+  int at, n; /* points [at, at + n); n -1: not asked yet */
+} slice_entry;
+
+typedef struct node { /* plans of micro-batch b whose bottleneck is in (low, high] and whose sync is in [least, most] */
+  int b, width;       /* width: replicas of every stage; 0: free */
+  double low, high, sync_least, sync_most, bound;
+} node;
+
+typedef struct label { /* the stages behind layer l; the stage that ends at l has its choice, not yet its first layer */
+  double sum, extra, sync, money, bottleneck, act;
+  double bound;
+  int32_t parent, behind; /* replicas behind */
+  uint16_t used[DIMS];
+  int16_t stages, layer, next; /* next: choice of the stage that ends at layer */
+  uint16_t count[GROUPS];      /* of the stage [layer, parent's layer) */
+  uint8_t dead;
+} label;
+
+typedef struct rival { /* what decides between labels of a bucket; ascending by sum */
+  double sum, bottleneck, sync, extra, act, money;
+  uint16_t used[DIMS];
+  int32_t behind, label;
+  int16_t stages;
+} rival;
+
+typedef struct bucket {
+  rival *label;
+  int n, room;
+} bucket;
+
+#define SYNC_MEMO_BITS 16
+typedef struct sync_memo { /* a table where the newer entry wins */
+  uint64_t key;
+  double seconds;
+} sync_memo;
+
+typedef struct search {
+  const engine_problem *problem;
+  int layers, units, unit_kinds, dims, choices, singles; /* choices [0, singles) have one kind and no count */
+  unit *unit;
+  unit_kind *kind;
+  int capacity[DIMS];
+  choice *choice;
+  uint16_t *routes; /* [batches][choices][choices] when counts are given: bit a * GROUPS + b */
+  int priced;       /* 1: the objective needs prices */
+  int merged, mixed, fixed;
+  /* slices */
+  int reps, *rep; /* [layers + 1][layers + 1] */
+  int like_kinds;
+  slice_entry *slice; /* [batches][like_kinds][reps] */
+  engine_point *point;
+  int points, point_room;
+  int moves;    /* 1: money is spent on moving data */
+  double *send; /* [2][layers][unit_kinds][unit_kinds] of the batch send_b; NaN: not asked */
+  int send_b;
+  /* bound of the node at hand */
+  double *least_sum, *least_rent; /* [unit_kinds + 1][layers + 1], as pair_value */
+  double *pair_value[KEPT];       /* [layers + 1] */
+  double pair_weight[KEPT][DIMS], pair_mu[KEPT];
+  int pairs;
+  double *scratch, *cost_seconds; /* [unit_kinds][layers + 1][layers + 1] */
+  int *cost_width;
+  int cost_b; /* batch of cost_seconds; -1: none */
+  double *price_value[KEPT], price_mu[KEPT];
+  int price_pairs;
+  sync_memo *memo; /* [1 << SYNC_MEMO_BITS] */
+  /* labels of the node at hand */
+  label *label;
+  int64_t labels, label_room;
+  bucket *bucket; /* [layers + 1][choices] */
+  /* outcome */
+  engine_plan *best;
+  double best_value;
+  engine_plan *reject[REJECTED_KEPT];
+  int rejects;
+  int64_t work, work_limit;
+  int truncated;
+  double lost_bound; /* least bound of what was dropped */
+  int64_t lost;      /* labels dropped */
+  int misplaced;     /* finals that could not be placed */
+} search;
+
+/* ---- space ------------------------------------------------------------------------------------------------------- */
+
+atoll_err space_create(search *s);
+void space_destroy(search *s);
+/* choices of the phase: single kinds; with mixes of kinds; every staffing by count when there are few */
+atoll_err space_choices(search *s, int mixes);
+atoll_err space_enumerate(search *s, int most, int *done);
+int space_points(search *s, int b, int kind, int first, int last, const engine_point **points);
+double space_send(search *s, int b, int layer, int left, int right, int backward);
+double space_send_choices(search *s, int b, int layer, int left, int right, int backward);
+/* Groups of `count` replicas of a unit's kind, its first `used` devices being taken. */
+int space_place(const search *s, int kind, int used, int count, engine_group *group, int room);
+
+/* ---- bound ------------------------------------------------------------------------------------------------------- */
+
+/* Least width at which a stage of `seconds` per micro-batch stays within the bottleneck. */
+static inline int64_t least_width(const engine_problem *p, int b, double seconds, double high) {
+  int64_t rounds = engine_rounds(p, b, 1);
+  double most = high / seconds + 1 + 1e-11;
+  if (most < (double)rounds)
+    rounds = (int64_t)most;
+  int64_t samples = rounds * p->batch[b];
+  return (p->global_batch + samples - 1) / samples;
+}
+
+/* Seconds of sync of a stage of one kind, devices taken from the first. */
+double space_sync(search *s, int b, int kind, int first, int last, int64_t width);
+
+/* Prepares the bounds of a node and gives it its own; INFINITY: no plan is in it. */
+double bound_node(search *s, node *n);
+/* No plan with micro-batch b has a lower bottleneck; INFINITY: none up to `most`. */
+double bound_least_bottleneck(search *s, int b, int width, double most);
+/* No completion of a partial plan is better; next -1: any choice. */
+double bound_label(const search *s, const node *n, const label *l);
+
+/* ---- labels ------------------------------------------------------------------------------------------------------ */
+
+/* Runs the program on a node whose bounds are prepared. beam: most labels of a bucket; 0: all. *least: the least sum +
+ * extra + sync of a whole plan in the node among those that could be better than the best; INFINITY: there is none.
+ * *whole: 0 when labels were dropped for want of room. */
+atoll_err labels_run(search *s, const node *n, int beam, double *least, int *whole);
+
+/* ---- search ------------------------------------------------------------------------------------------------------ */
+
+/* What the objective makes of seconds and dollars; INFINITY outside the limits. */
+double search_value(const search *s, double seconds, double price);
+/* A whole plan: evaluated, and kept when it is the best so far. */
+atoll_err search_offer(search *s, const node *n, const label *final);
+
+#endif

@@ -1,0 +1,468 @@
+/* What a search chooses from.
+ *
+ * Units. Pools whose kinds, slices and links are alike count as one unit when there are too many to be told apart; its
+ * devices are then taken pool after pool. A unit of one pool is the pool.
+ *
+ * Resources. A partial plan uses up devices. Widths that are powers of two fill nodes of n devices as far as, for every
+ * width x, the replicas of at least x devices take no more than the nodes hold of x: sum of floor(n / x) x. Where that
+ * is less than all devices the width gets a resource of its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/search.h"
+
+static atoll_err take(size_t n, size_t size, void *out) {
+  void *p = calloc(n ? n : 1, size);
+  if (!p)
+    return atoll_fail(ATOLL_NOMEM, "plan: no memory for %zu objects of the search", n);
+  memcpy(out, &p, sizeof p);
+  return ATOLL_OK;
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------------- */
+
+static int kinds_of(const engine_problem *p, int pool, int *first) {
+  int n = 0;
+  for (int k = 0; k < p->kinds; k++)
+    if (p->kind[k].pool == pool && !n++)
+      *first = k;
+  return n;
+}
+
+static int same_kinds(const engine_problem *p, int a, int b) {
+  int fa = 0, fb = 0, n = kinds_of(p, a, &fa);
+  if (p->pool[a].like != p->pool[b].like || n != kinds_of(p, b, &fb))
+    return 0;
+  for (int k = 0; k < n; k++)
+    if (p->kind[fa + k].devices != p->kind[fb + k].devices || p->kind[fa + k].option != p->kind[fb + k].option)
+      return 0;
+  return 1;
+}
+
+#define NEAR 1.15 /* links between pools of a unit are at most this much slower than inside */
+
+static int near(const engine_problem *p, int a, int b) {
+  int fa = 0, fb = 0;
+  kinds_of(p, b, &fb);
+  const engine_costs *c = &p->costs;
+  for (int k = 0, n = kinds_of(p, a, &fa); k < n; k++) {
+    int layer = p->layers > 1 ? p->layers / 2 : 0, i = fa + k, j = fb + k;
+    engine_group own = {i, 2}, both[] = {{i, 1}, {j, 1}};
+    engine_stage alone = {0, p->layers, 1, &own}, across = {0, p->layers, 2, both};
+    if (layer && c->send(c->context, 0, layer, i, j, 0) > NEAR * c->send(c->context, 0, layer, i, i, 0))
+      return 0;
+    if (c->sync(c->context, 0, &across) > NEAR * c->sync(c->context, 0, &alone))
+      return 0;
+  }
+  return 1;
+}
+
+/* Seconds to sum the gradients of all layers over a unit's pools in their order, two replicas of kind `slot` each. */
+static double ring_seconds(const search *s, const unit *u, int slot) {
+  engine_group group[PLACED];
+  for (int i = 0; i < u->pools; i++) {
+    int first = 0;
+    kinds_of(s->problem, u->pool[i], &first);
+    group[i] = (engine_group){first + slot, 2};
+  }
+  const engine_costs *c = &s->problem->costs;
+  return c->sync(c->context, 0, &(engine_stage){0, s->layers, u->pools, group});
+}
+
+/* Links between pools are not all alike: swaps of two pools while they make the ring faster. */
+static void order_pools(const search *s, unit *u) {
+  if (u->pools > PLACED)
+    return;
+  double best = ring_seconds(s, u, 0);
+  for (int better = 1; better;) {
+    better = 0;
+    for (int i = 0; i < u->pools; i++)
+      for (int j = i + 1; j < u->pools; j++) {
+        int was = u->pool[i];
+        u->pool[i] = u->pool[j];
+        u->pool[j] = was;
+        double now = ring_seconds(s, u, 0);
+        if (now < best * (1 - ENGINE_EQUAL)) {
+          best = now;
+          better = 1;
+        } else {
+          u->pool[j] = u->pool[i];
+          u->pool[i] = was;
+        }
+      }
+  }
+}
+
+/* Units in the order of their first pools. */
+static atoll_err make_units(search *s) {
+  const engine_problem *p = s->problem;
+  int64_t devices = 0;
+  int *unit_of = NULL;
+  ATOLL_TRY(take((size_t)p->pools, sizeof *s->unit, &s->unit));
+  ATOLL_TRY(take((size_t)p->pools, sizeof *unit_of, &unit_of));
+  for (int i = 0; i < p->pools; i++)
+    devices += p->pool[i].devices;
+  int merge = p->pools > DIMS || (p->pools > 2 && devices > 16);
+  for (int i = 0; i < p->pools; i++) {
+    int u = 0, first = 0;
+    unit_of[i] = -1;
+    if (!kinds_of(p, i, &first) || (s->priced && isnan(p->pool[i].price)))
+      continue;
+    while (u < s->units && !(merge && same_kinds(p, s->unit[u].pool[0], i) && near(p, s->unit[u].pool[0], i)))
+      u++;
+    if (u == s->units) {
+      if (u == DIMS) { /* no room for more: the rest stays idle */
+        s->truncated = 1;
+        continue;
+      }
+      s->units++;
+      free(s->unit[u].pool);
+      atoll_err err = take((size_t)p->pools, sizeof *s->unit[u].pool, &s->unit[u].pool);
+      if (err != ATOLL_OK) {
+        free(unit_of);
+        return err;
+      }
+      s->unit[u].price = INFINITY;
+    }
+    s->unit[u].pool[s->unit[u].pools++] = i;
+    s->unit[u].devices += p->pool[i].devices;
+    s->unit[u].price = fmin(s->unit[u].price, p->pool[i].price);
+    s->merged |= s->unit[u].pools > 1;
+  }
+  free(unit_of);
+  for (int u = 0; u < s->units; u++)
+    order_pools(s, &s->unit[u]);
+  return ATOLL_OK;
+}
+
+/* What the nodes of a unit hold of replicas of x devices. */
+static int holds(const search *s, const unit *u, int x) {
+  int64_t n = 0;
+  for (int i = 0; i < u->pools; i++) {
+    const engine_pool *pool = &s->problem->pool[u->pool[i]];
+    int per_node = pool->per_node > 0 ? pool->per_node : pool->devices;
+    n += (int64_t)(pool->devices / per_node) * (per_node / x * x) + pool->devices % per_node / x * x;
+  }
+  return (int)(n < UINT16_MAX ? n : UINT16_MAX);
+}
+
+static atoll_err make_kinds(search *s) {
+  const engine_problem *p = s->problem;
+  ATOLL_TRY(take((size_t)p->kinds, sizeof *s->kind, &s->kind));
+  for (int u = 0; u < s->units; u++) {
+    unit *at = &s->unit[u];
+    int first = 0, widths[16], n_widths = 0;
+    at->kinds = kinds_of(p, at->pool[0], &first);
+    at->first_kind = s->unit_kinds;
+    at->dim = s->dims;
+    s->capacity[s->dims++] = holds(s, at, 1);
+    for (int k = 0; k < at->kinds; k++) {
+      unit_kind *kind = &s->kind[s->unit_kinds++];
+      kind->unit = u;
+      kind->kind = first + k;
+      kind->devices = p->kind[first + k].devices;
+      int known = 0;
+      for (int w = 0; w < n_widths; w++)
+        known |= widths[w] == kind->devices;
+      if (!known && n_widths < 16 && kind->devices > 1)
+        widths[n_widths++] = kind->devices;
+      kind->like_kind = -1;
+      for (int j = 0; j < s->unit_kinds - 1 && kind->like_kind < 0; j++)
+        if (p->pool[p->kind[s->kind[j].kind].pool].like == p->pool[at->pool[0]].like &&
+            same_kinds(p, p->kind[s->kind[j].kind].pool, at->pool[0]) &&
+            p->kind[s->kind[j].kind].option == p->kind[kind->kind].option &&
+            p->kind[s->kind[j].kind].devices == kind->devices)
+          kind->like_kind = s->kind[j].like_kind;
+      if (kind->like_kind < 0)
+        kind->like_kind = s->like_kinds++;
+    }
+    for (int w = 0; w < n_widths && s->dims < DIMS; w++) {
+      int tight = holds(s, at, widths[w]);
+      if (tight / widths[w] < s->capacity[at->dim] / widths[w]) {
+        s->capacity[s->dims] = tight;
+        for (int k = at->first_kind; k < s->unit_kinds; k++)
+          if (s->kind[k].devices >= widths[w])
+            s->kind[k].use[s->dims] = s->kind[k].devices;
+        s->dims++;
+      }
+    }
+    for (int k = at->first_kind; k < s->unit_kinds; k++)
+      s->kind[k].use[at->dim] = s->kind[k].devices;
+  }
+  return ATOLL_OK;
+}
+
+int space_place(const search *s, int kind, int used, int count, engine_group *group, int room) {
+  const unit *u = &s->unit[s->kind[kind].unit];
+  int w = s->kind[kind].devices, groups = 0, slot = kind - u->first_kind;
+  for (int i = 0; i < u->pools && count > 0; i++) {
+    const engine_pool *pool = &s->problem->pool[u->pool[i]];
+    int first = 0, have = pool->devices;
+    kinds_of(s->problem, u->pool[i], &first);
+    if (u->pools == 1) {
+      group[0] = (engine_group){first + slot, count};
+      return 1;
+    }
+    int taken = used < have ? used : have, fit = (have - (taken + w - 1) / w * w) / w;
+    used -= taken;
+    if (fit <= 0)
+      continue;
+    if (groups == room)
+      return 0;
+    group[groups++] = (engine_group){first + slot, fit < count ? fit : count};
+    count -= group[groups - 1].count;
+  }
+  return count > 0 ? 0 : groups;
+}
+
+/* ---- slices and sends -------------------------------------------------------------------------------------------- */
+
+/* Ranges with equal sequences of classes share a number. */
+static atoll_err make_ranges(search *s) {
+  const engine_problem *p = s->problem;
+  int L = s->layers, *first = NULL;
+  ATOLL_TRY(take((size_t)(L + 1) * (size_t)(L + 1), sizeof *s->rep, &s->rep));
+  ATOLL_TRY(take((size_t)(L + 1) * (size_t)(L + 1), sizeof *first, &first));
+  for (int n = 1; n <= L; n++) {
+    int begin = s->reps;
+    for (int f = 0; f + n <= L; f++) {
+      int r = begin;
+      for (; p->layer_class && r < s->reps; r++)
+        if (!memcmp(p->layer_class + first[r], p->layer_class + f, (size_t)n * sizeof *p->layer_class))
+          break;
+      if (!p->layer_class || r == s->reps) {
+        r = s->reps++;
+        first[r] = f;
+      }
+      s->rep[f * (L + 1) + f + n] = r;
+    }
+  }
+  free(first);
+  return ATOLL_OK;
+}
+
+int space_points(search *s, int b, int kind, int first, int last, const engine_point **points) {
+  const unit_kind *k = &s->kind[kind];
+  slice_entry *e = &s->slice[((size_t)b * (size_t)s->like_kinds + (size_t)k->like_kind) * (size_t)s->reps +
+                             (size_t)s->rep[first * (s->layers + 1) + last]];
+  if (e->n < 0) {
+    if (s->points + ENGINE_POINTS > s->point_room) {
+      int room = s->point_room ? 2 * s->point_room : 4096;
+      engine_point *grown = realloc(s->point, (size_t)room * sizeof *grown);
+      if (!grown)
+        return 0;
+      s->point = grown;
+      s->point_room = room;
+    }
+    e->at = s->points;
+    e->n = s->problem->costs.slice(s->problem->costs.context, b, k->kind, first, last, s->point + s->points);
+    s->points += e->n;
+  }
+  *points = s->point + e->at;
+  return e->n;
+}
+
+double space_send(search *s, int b, int layer, int left, int right, int backward) {
+  size_t K = (size_t)s->unit_kinds, n = 2 * (size_t)s->layers * K * K;
+  if (s->send_b != b) {
+    for (size_t i = 0; i < n; i++)
+      s->send[i] = NAN;
+    s->send_b = b;
+  }
+  double *v = &s->send[(((size_t)backward * (size_t)s->layers + (size_t)layer) * K + (size_t)left) * K + (size_t)right];
+  if (isnan(*v)) {
+    const engine_costs *c = &s->problem->costs;
+    int from = s->kind[left].kind, to = s->kind[right].kind;
+    *v = backward ? c->send(c->context, b, layer, to, from, 1) : c->send(c->context, b, layer, from, to, 0);
+  }
+  return *v;
+}
+
+double space_send_choices(search *s, int b, int layer, int left, int right, int backward) {
+  const choice *l = &s->choice[left], *r = &s->choice[right];
+  unsigned mask = s->routes
+                      ? s->routes[((size_t)b * (size_t)s->choices + (size_t)left) * (size_t)s->choices + (size_t)right]
+                      : 0xffffu;
+  double most = 0;
+  for (int i = 0; i < l->groups; i++)
+    for (int j = 0; j < r->groups; j++)
+      if (mask >> (i * GROUPS + j) & 1u)
+        most = fmax(most, space_send(s, b, layer, l->kind[i], r->kind[j], backward));
+  return most;
+}
+
+double space_sync(search *s, int b, int kind, int first, int last, int64_t width) {
+  engine_group group[PLACED];
+  const engine_costs *costs = &s->problem->costs;
+  uint64_t L1 = (uint64_t)s->layers + 1,
+           key =
+               (((uint64_t)b * (uint64_t)s->unit_kinds + (uint64_t)kind) * L1 + (uint64_t)first) * L1 + (uint64_t)last;
+  key = key * (UINT16_MAX + 1u) + (uint64_t)width + 1;
+  sync_memo *memo = &s->memo[(key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SYNC_MEMO_BITS)];
+  if (memo->key != key) {
+    int groups = space_place(s, kind, 0, (int)width, group, PLACED);
+    *memo = (sync_memo){key, groups ? costs->sync(costs->context, b, &(engine_stage){first, last, groups, group})
+                                    : INFINITY};
+  }
+  return memo->seconds;
+}
+
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
+
+static atoll_err add_choice(search *s, int *room, const choice *c) {
+  if (s->choices == *room) {
+    int more = *room ? 2 * *room : 64;
+    choice *grown = realloc(s->choice, (size_t)more * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d choices", more);
+    s->choice = grown;
+    *room = more;
+  }
+  choice *added = &s->choice[s->choices++];
+  *added = *c;
+  for (int g = 0; g < c->groups; g++)
+    for (int d = 0; d < s->dims; d++)
+      added->need[d] += s->kind[c->kind[g]].use[d] * (c->count[g] ? c->count[g] : 1);
+  return ATOLL_OK;
+}
+
+static atoll_err make_buckets(search *s) {
+  for (size_t i = 0; s->bucket && s->bucket[i].room >= 0; i++)
+    free(s->bucket[i].label);
+  free(s->bucket);
+  s->bucket = NULL;
+  size_t n = (size_t)(s->layers + 1) * (size_t)s->choices;
+  ATOLL_TRY(take(n + 1, sizeof *s->bucket, &s->bucket));
+  s->bucket[n].room = -1; /* the end */
+  return ATOLL_OK;
+}
+
+atoll_err space_choices(search *s, int mixes) {
+  int room = 0;
+  free(s->choice);
+  free(s->routes);
+  s->choice = NULL;
+  s->routes = NULL;
+  s->choices = s->singles = 0;
+  for (int k = 0; k < s->unit_kinds; k++)
+    ATOLL_TRY(add_choice(s, &room, &(choice){.groups = 1, .kind = {k}}));
+  s->singles = s->choices;
+  for (int a = 0; mixes && a < s->unit_kinds; a++)
+    for (int b = a + 1; b < s->unit_kinds; b++)
+      if (s->kind[a].unit != s->kind[b].unit)
+        ATOLL_TRY(add_choice(s, &room, &(choice){.groups = 2, .kind = {a, b}}));
+  s->mixed = mixes;
+  s->fixed = 0;
+  return make_buckets(s);
+}
+
+/* All staffings by count from unit u on, added to what c has. */
+static atoll_err staff(search *s, int u, choice *c, int *room, int most) {
+  if (s->choices > most)
+    return ATOLL_OK;
+  if (u == s->units)
+    return c->groups ? add_choice(s, room, c) : ATOLL_OK;
+  ATOLL_TRY(staff(s, u + 1, c, room, most));
+  if (c->groups == GROUPS)
+    return ATOLL_OK;
+  for (int k = s->unit[u].first_kind; k < s->unit[u].first_kind + s->unit[u].kinds; k++)
+    for (int n = 1; n * s->kind[k].devices <= s->unit[u].devices; n++) {
+      choice more = *c;
+      more.kind[more.groups] = k;
+      more.count[more.groups++] = n;
+      more.width += n;
+      ATOLL_TRY(staff(s, u + 1, &more, room, most));
+    }
+  return ATOLL_OK;
+}
+
+static void make_routes(search *s, int64_t total, uint16_t *routes) {
+  size_t n = (size_t)s->choices;
+  for (size_t a = 0; a < n; a++)
+    for (size_t b = 0; b < n; b++) {
+      const choice *l = &s->choice[a], *r = &s->choice[b];
+      engine_group lg[GROUPS], rg[GROUPS];
+      unsigned char talks[GROUPS * GROUPS];
+      for (int i = 0; i < l->groups; i++)
+        lg[i] = (engine_group){l->kind[i], l->count[i]};
+      for (int j = 0; j < r->groups; j++)
+        rg[j] = (engine_group){r->kind[j], r->count[j]};
+      engine_routes(&(engine_stage){0, 1, l->groups, lg}, &(engine_stage){0, 1, r->groups, rg}, total, talks);
+      unsigned mask = 0;
+      for (int i = 0; i < l->groups; i++)
+        for (int j = 0; j < r->groups; j++)
+          if (talks[i * r->groups + j])
+            mask |= 1u << (i * GROUPS + j);
+      routes[a * n + b] = (uint16_t)mask;
+    }
+}
+
+atoll_err space_enumerate(search *s, int most, int *done) {
+  int room = 0;
+  choice none = {0};
+  *done = 0;
+  if (s->units > GROUPS || s->merged)
+    return ATOLL_OK;
+  free(s->choice);
+  free(s->routes);
+  s->choice = NULL;
+  s->routes = NULL;
+  s->choices = s->singles = 0;
+  ATOLL_TRY(staff(s, 0, &none, &room, most));
+  if (s->choices > most)
+    return space_choices(s, 0);
+  s->fixed = s->mixed = 1;
+  *done = 1;
+  size_t pairs = (size_t)s->choices * (size_t)s->choices;
+  ATOLL_TRY(take(pairs * (size_t)s->problem->batches, sizeof *s->routes, &s->routes));
+  for (int b = 0; b < s->problem->batches; b++)
+    make_routes(s, engine_total(s->problem, b), s->routes + (size_t)b * pairs);
+  return make_buckets(s);
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+atoll_err space_create(search *s) {
+  const engine_problem *p = s->problem;
+  s->layers = p->layers;
+  s->send_b = s->cost_b = -1;
+  s->priced = p->goal == ENGINE_CHEAPEST || p->max_price < INFINITY;
+  ATOLL_TRY(make_units(s));
+  ATOLL_TRY(make_kinds(s));
+  ATOLL_TRY(make_ranges(s));
+  for (int i = 1; i < p->pools; i++)
+    s->moves |= p->costs.money && p->pool[i].zone != p->pool[0].zone;
+  size_t n = (size_t)s->layers + 1, K = (size_t)s->unit_kinds,
+         slices = (size_t)p->batches * (size_t)s->like_kinds * (size_t)s->reps;
+  ATOLL_TRY(take(slices, sizeof *s->slice, &s->slice));
+  for (size_t i = 0; i < slices; i++)
+    s->slice[i].n = -1;
+  ATOLL_TRY(take(2 * n * K * K, sizeof *s->send, &s->send));
+  ATOLL_TRY(take((K + 1) * n, sizeof *s->least_sum, &s->least_sum));
+  ATOLL_TRY(take((K + 1) * n, sizeof *s->least_rent, &s->least_rent));
+  ATOLL_TRY(take((K + 1) * n, sizeof *s->scratch, &s->scratch));
+  ATOLL_TRY(take((size_t)1 << SYNC_MEMO_BITS, sizeof *s->memo, &s->memo));
+  ATOLL_TRY(take(K * n * n, sizeof *s->cost_seconds, &s->cost_seconds));
+  ATOLL_TRY(take(K * n * n, sizeof *s->cost_width, &s->cost_width));
+  for (int i = 0; i < KEPT; i++) {
+    ATOLL_TRY(take((K + 1) * n, sizeof *s->pair_value[i], &s->pair_value[i]));
+    ATOLL_TRY(take((K + 1) * n, sizeof *s->price_value[i], &s->price_value[i]));
+  }
+  return ATOLL_OK;
+}
+
+void space_destroy(search *s) {
+  for (int u = 0; s->unit && u < s->problem->pools; u++)
+    free(s->unit[u].pool);
+  for (size_t i = 0; s->bucket && s->bucket[i].room >= 0; i++)
+    free(s->bucket[i].label);
+  for (int i = 0; i < KEPT; i++) {
+    free(s->pair_value[i]);
+    free(s->price_value[i]);
+  }
+  void *const owned[] = {s->unit,       s->kind, s->choice,    s->routes,     s->rep,     s->slice,
+                         s->point,      s->send, s->least_sum, s->least_rent, s->scratch, s->cost_seconds,
+                         s->cost_width, s->memo, s->label,     s->bucket};
+  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+    free(owned[i]);
+}
