@@ -11,6 +11,7 @@ class Atoll(CMakePackage):
     variant("cuda", default=False, description="CUDA plug-in")
     variant("nccl", default=False, description="NCCL collectives", when="+cuda")
     variant("papi", default=True, description="PAPI hardware counters")
+    variant("cbc", default=True, description="integer programs of the planner")
 
     depends_on("c", type="build")
     depends_on("cmake@3.25:", type="build")
@@ -26,12 +27,13 @@ class Atoll(CMakePackage):
     depends_on("jansson")
     depends_on("gnuplot", type="run")
     depends_on("papi", when="+papi")
+    depends_on("cbc", when="+cbc")
     depends_on("cuda", when="+cuda")
     depends_on("nccl", when="+nccl")
 
     def cmake_args(self):
         on = lambda variant: "ON" if self.spec.satisfies("+" + variant) else "OFF"
-        return [self.define("ATOLL_" + v.upper(), on(v)) for v in ("cuda", "nccl", "papi")] + [
+        return [self.define("ATOLL_" + v.upper(), on(v)) for v in ("cuda", "nccl", "papi", "cbc")] + [
             self.define("ATOLL_TESTS", False)
         ]
 

@@ -10,10 +10,11 @@
  *   M >= sum t z                                         of each stage
  *   X >= sum d z - sum over earlier stages of t z        of each stage
  *
- * Times are scaled so that the largest is 1000, because the library's tolerances are absolute. */
+ * Times are scaled so that the largest is 1000, because the library's tolerances are absolute. The library is loaded
+ * when it is first asked for, and privately: see AtollPackages.cmake. */
 #include "interstage/interstage.h"
 
-#ifndef ATOLL_HAVE_CBC
+#ifndef ATOLL_CBC_FILE
 
 int interstage_have_cbc(void) { return 0; }
 
@@ -27,6 +28,7 @@ atoll_err interstage_cbc(const interstage_problem *p, int *choice, interstage_an
 #else
 
 #include <Cbc_C_Interface.h>
+#include <dlfcn.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,11 +46,49 @@ typedef struct program {
   double scale;
   column *column;
   int columns, rows, entries;
-  int *start, *row;
+  CoinBigIndex *start;
+  int *row;
   double *value, *low, *high, *objective, *row_low, *row_high;
 } program;
 
-int interstage_have_cbc(void) { return 1; }
+static struct library {
+  void *handle;
+  Cbc_Model *(*create)(void);
+  void (*destroy)(Cbc_Model *);
+  void (*load)(Cbc_Model *, int, int, const CoinBigIndex *, const int *, const double *, const double *, const double *,
+               const double *, const double *, const double *);
+  void (*set_integer)(Cbc_Model *, int);
+  void (*set_parameter)(Cbc_Model *, const char *, const char *);
+  int (*solve)(Cbc_Model *);
+  int (*proven)(Cbc_Model *);
+  const double *(*solution)(Cbc_Model *);
+  int (*nodes)(Cbc_Model *);
+} cbc;
+
+int interstage_have_cbc(void) {
+  struct {
+    const char *name;
+    void *slot;
+  } const entry[] = {
+      {"Cbc_newModel", &cbc.create},        {"Cbc_deleteModel", &cbc.destroy},        {"Cbc_loadProblem", &cbc.load},
+      {"Cbc_setInteger", &cbc.set_integer}, {"Cbc_setParameter", &cbc.set_parameter}, {"Cbc_solve", &cbc.solve},
+      {"Cbc_isProvenOptimal", &cbc.proven}, {"Cbc_bestSolution", &cbc.solution},      {"Cbc_getNodeCount", &cbc.nodes}};
+  if (cbc.handle)
+    return 1;
+  void *handle = dlopen(ATOLL_CBC_FILE, RTLD_NOW | RTLD_LOCAL);
+  if (!handle)
+    return 0;
+  for (size_t i = 0; i < sizeof entry / sizeof *entry; i++) {
+    void *symbol = dlsym(handle, entry[i].name);
+    if (!symbol) {
+      dlclose(handle);
+      return 0;
+    }
+    memcpy(entry[i].slot, &symbol, sizeof symbol); /* ISO C has no cast from objects to functions; POSIX does */
+  }
+  cbc.handle = handle;
+  return 1;
+}
 
 static int row_one(int i) { return i; }
 static int row_most(const program *x, int i) { return x->p->stages + i; }
@@ -152,8 +192,8 @@ static atoll_err build(program *x) {
 
 static atoll_err read_answer(const program *x, Cbc_Model *m, int *choice, interstage_answer *out) {
   const interstage_problem *p = x->p;
-  int proved = Cbc_isProvenOptimal(m);
-  const double *z = Cbc_bestSolution(m);
+  int proved = cbc.proven(m);
+  const double *z = cbc.solution(m);
   if (!z)
     return atoll_fail(ATOLL_TIMEOUT, "inter-stage: the integer program found no choice within %s nodes", NODES_MOST);
   int taken = 0, at = 0;
@@ -172,7 +212,7 @@ static atoll_err read_answer(const program *x, Cbc_Model *m, int *choice, inters
                       taken, p->stages, at, p->layers);
   out->value = interstage_value(p, choice, &out->bottleneck, &out->sum);
   out->proved = proved;
-  out->work = Cbc_getNodeCount(m);
+  out->work = cbc.nodes(m);
   return ATOLL_OK;
 }
 
@@ -182,24 +222,24 @@ atoll_err interstage_cbc(const interstage_problem *p, int *choice, interstage_an
   atoll_err err = build(&x);
   if (err != ATOLL_OK)
     goto done;
-  m = Cbc_newModel();
+  m = cbc.create();
   if (!m) {
     err = atoll_fail(ATOLL_NOMEM, "inter-stage: no memory for an integer program of %d columns", x.columns);
     goto done;
   }
-  Cbc_loadProblem(m, x.columns, x.rows, x.start, x.row, x.value, x.low, x.high, x.objective, x.row_low, x.row_high);
+  cbc.load(m, x.columns, x.rows, x.start, x.row, x.value, x.low, x.high, x.objective, x.row_low, x.row_high);
   for (int c = 0; c < x.columns - 2; c++)
-    Cbc_setInteger(m, c);
-  Cbc_setParameter(m, "logLevel", "0");
-  Cbc_setParameter(m, "slogLevel", "0");
-  Cbc_setParameter(m, "ratioGap", "0");
-  Cbc_setParameter(m, "allowableGap", "0");
-  Cbc_setParameter(m, "maxNodes", NODES_MOST);
-  (void)Cbc_solve(m);
+    cbc.set_integer(m, c);
+  cbc.set_parameter(m, "logLevel", "0");
+  cbc.set_parameter(m, "slogLevel", "0");
+  cbc.set_parameter(m, "ratioGap", "0");
+  cbc.set_parameter(m, "allowableGap", "0");
+  cbc.set_parameter(m, "maxNodes", NODES_MOST);
+  (void)cbc.solve(m);
   err = read_answer(&x, m, choice, out);
 done:
   if (m)
-    Cbc_deleteModel(m);
+    cbc.destroy(m);
   free(x.column);
   free(x.start);
   free(x.low);

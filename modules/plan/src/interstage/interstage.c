@@ -83,9 +83,10 @@ done:
 atoll_err interstage_solve(const interstage_problem *p, interstage_solver solver, int *choice, interstage_answer *out) {
   ATOLL_TRY(check(p));
   if (solver != INTERSTAGE_DP && !interstage_have_cbc())
-    return atoll_fail(ATOLL_UNSUPPORTED,
-                      "plan.interstage=%s needs the CBC library, which this build lacks; dp finds the same plans",
-                      solver == INTERSTAGE_CBC ? "cbc" : "both");
+    return atoll_fail(
+        ATOLL_UNSUPPORTED,
+        "plan.interstage=%s needs the CBC library, which this build or machine lacks; dp finds plans as fast",
+        solver == INTERSTAGE_CBC ? "cbc" : "both");
   ATOLL_TRY(check_reach(p));
   interstage_answer answer;
   int *mine = calloc((size_t)p->stages, sizeof *mine);

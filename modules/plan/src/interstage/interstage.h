@@ -58,7 +58,7 @@ atoll_err interstage_solve(const interstage_problem *p, interstage_solver solver
 /* The objective of a choice; fills bottleneck and sum too. */
 double interstage_value(const interstage_problem *p, const int *choice, double *bottleneck, double *sum);
 
-/* Is the integer program's library part of this build? */
+/* Is the integer program's library part of this build, and loads? */
 int interstage_have_cbc(void);
 
 /* One solver each, on a problem that was checked and has a solution; called through interstage_solve. */
