@@ -35,6 +35,18 @@ static double least_send(search *s, int b, int kind, int f, int l) {
   return act + grad;
 }
 
+/* Least sync of a stage with a replica of kind k and at least this width. Of more replicas than kinds two of one kind
+ * are neighbours, of whichever kind that is quickest. */
+static double least_sync(search *s, int b, int kind, int f, int l, int64_t width) {
+  double least = INFINITY;
+  if (s->merged || (s->mixed && width <= GROUPS))
+    return 0;
+  for (int k = s->mixed ? 0 : kind; k < (s->mixed ? s->unit_kinds : kind + 1); k++)
+    if (s->mixed || width * s->kind[k].devices <= s->unit[s->kind[k].unit].devices)
+      least = fmin(least, space_sync(s, b, k, f, l, width));
+  return least < INFINITY ? least : 0;
+}
+
 /* Seconds and width of every kind on every slice; INFINITY where it cannot be. Independent of low and high but for the
  * width, so seconds are kept while b stays. */
 static void fill_costs(search *s, const node *n) {
@@ -55,10 +67,7 @@ static void fill_costs(search *s, const node *n) {
         else if (seconds < INFINITY &&
                  (double)(engine_rounds(s->problem, n->b, n->width) - 1) * seconds <= n->high * WITHIN)
           width = n->width;
-        /* Of several kinds at least one has two replicas side by side when there are more replicas than kinds. */
-        if (width > (s->mixed ? GROUPS : 1) && n->sync_most < INFINITY && !s->merged &&
-            width * s->kind[k].devices <= s->unit[s->kind[k].unit].devices &&
-            space_sync(s, n->b, k, f, l, width) > n->sync_most * WITHIN)
+        if (width > 0 && n->sync_most < INFINITY && least_sync(s, n->b, k, f, l, width) > n->sync_most * WITHIN)
           width = -1;
         s->cost_width[at] = (int)width;
       }
@@ -245,6 +254,47 @@ static double row_value(const search *s, const double *row, const label *l) {
     least = v < least ? v : least;
   }
   return least;
+}
+
+int bound_closes(const search *s, const node *n, const label *l, int f) {
+  const choice *c = &s->choice[l->next];
+  size_t L1 = (size_t)s->layers + 1;
+  double seconds = 0;
+  int width = c->width;
+  for (int g = 0; g < c->groups; g++) {
+    size_t at = ((size_t)c->kind[g] * L1 + (size_t)f) * L1 + (size_t)l->layer;
+    if (s->cost_width[at] < 0 || (c->width && c->width < s->cost_width[at]))
+      return 0;
+    seconds = fmax(seconds, s->cost_seconds[at]);
+    width = s->cost_width[at] > width ? s->cost_width[at] : width;
+  }
+  label closed = *l;
+  closed.layer = (int16_t)f;
+  closed.next = -1;
+  closed.sum += seconds;
+  if (c->groups == 1 || c->width) {
+    for (int g = 0; g < c->groups; g++) {
+      const unit *u = &s->unit[s->kind[c->kind[g]].unit];
+      int used = closed.used[u->dim] + s->kind[c->kind[g]].devices * (c->width ? c->count[g] : width);
+      if (used > s->capacity[u->dim])
+        return 0;
+      closed.used[u->dim] = (uint16_t)used;
+    }
+    return bound_label(s, n, &closed) < s->best_value * (1 - ENGINE_EQUAL);
+  }
+  /* Not yet split over its kinds: at least the weighted devices of the cheapest. */
+  double so_far = fmax(l->bottleneck, n->low) + closed.sum + fmax(l->sync, n->sync_least), rest = s->least_sum[f];
+  for (int i = 0; i < s->pairs; i++) {
+    double left = 0, each = INFINITY;
+    for (int u = 0; u < s->units; u++)
+      left += s->pair_weight[i][u] * (s->capacity[s->unit[u].dim] - l->used[s->unit[u].dim]);
+    for (int g = 0; g < c->groups; g++)
+      each = fmin(each, s->pair_weight[i][s->kind[c->kind[g]].unit] * s->kind[c->kind[g]].devices);
+    rest = fmax(rest, s->pair_value[i][f] - s->pair_mu[i] * (left - each * width));
+  }
+  if (s->problem->goal == ENGINE_CHEAPEST)
+    return bound_label(s, n, &closed) < s->best_value * (1 - ENGINE_EQUAL);
+  return so_far + rest < s->best_value * (1 - ENGINE_EQUAL);
 }
 
 double bound_label(const search *s, const node *n, const label *l) {

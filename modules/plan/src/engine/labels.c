@@ -315,26 +315,6 @@ static atoll_err insert(search *s, const label *l) {
   return ATOLL_OK;
 }
 
-/* Closing the label's stage at f cannot pay, whatever its neighbour: its least seconds and width say so. */
-static int hopeless(const search *s, const node *n, const label *l, int f) {
-  const choice *c = &s->choice[l->next];
-  size_t L1 = (size_t)s->layers + 1, at = ((size_t)c->kind[0] * L1 + (size_t)f) * L1 + (size_t)l->layer;
-  if (c->groups > 1)
-    return 0;
-  if (s->cost_width[at] < 0)
-    return 1;
-  const unit_kind *k = &s->kind[c->kind[0]];
-  label closed = *l;
-  closed.layer = (int16_t)f;
-  closed.next = -1;
-  closed.sum += s->cost_seconds[at];
-  int used = closed.used[s->unit[k->unit].dim] + s->cost_width[at] * k->devices;
-  if (used > s->capacity[s->unit[k->unit].dim])
-    return 1;
-  closed.used[s->unit[k->unit].dim] = (uint16_t)used;
-  return !could_improve(s, bound_label(s, n, &closed));
-}
-
 static atoll_err expand(search *s, const node *n, int32_t at, outcomes *out, double *least) {
   const engine_problem *p = s->problem;
   const label l = s->label[at];
@@ -342,7 +322,8 @@ static atoll_err expand(search *s, const node *n, int32_t at, outcomes *out, dou
     return ATOLL_OK;
   for (int f = l.layer - 1; f > 0; f--) {
     double known = NAN; /* sends of the outcomes at hand */
-    if (hopeless(s, n, &l, f))
+    s->work++;
+    if (!bound_closes(s, n, &l, f))
       continue;
     for (int c = 0; c < s->choices; c++) {
       double grad = space_send_choices(s, n->b, f, c, l.next, 1),

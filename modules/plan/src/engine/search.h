@@ -157,6 +157,8 @@ double bound_node(search *s, node *n);
 double bound_least_bottleneck(search *s, int b, int width, double most);
 /* No completion of a partial plan is better; next -1: any choice. */
 double bound_label(const search *s, const node *n, const label *l);
+/* 0: closing the label's stage at layer f cannot lead to a better plan, whatever its neighbour and width. */
+int bound_closes(const search *s, const node *n, const label *l, int f);
 
 /* ---- labels ------------------------------------------------------------------------------------------------------ */
 
