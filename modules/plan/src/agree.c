@@ -8,6 +8,7 @@
 
 #include "atoll/agree.h"
 #include "atoll/file.h"
+#include "atoll/parallelizer_extern.h"
 #include "compose/compose.h"
 
 static atoll_digest digest_inputs(const atoll_plan_problem *p) {
@@ -24,21 +25,25 @@ static atoll_digest digest_inputs(const atoll_plan_problem *p) {
   return none;
 }
 
-static atoll_err obtain(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, char **text,
-                        size_t *n, atoll_plan_report **report) {
+/* Text on rank 0. An extern program is one process, so its answers are rank 0's alone. */
+static atoll_err obtain(MPI_Comm comm, const atoll_plan_problem *problem, const atoll_plan_params *params, int world,
+                        char **text, size_t *n, atoll_plan_report **report) {
   atoll_plan *plan = NULL;
+  int rank, alone = plan_parallelizer(params) == &atoll_parallelizer_extern;
+  MPI_Comm_rank(comm, &rank);
+  if (rank > 0 && (params->load[0] || alone))
+    return ATOLL_OK;
   if (params->load[0])
     return atoll_file_read(params->load, text, n);
-  ATOLL_TRY(compose_make(problem, params, world, &plan, report));
-  atoll_err err = atoll_plan_to_text(plan, text, n);
+  ATOLL_TRY(compose_make(problem, params, world, alone ? MPI_COMM_NULL : comm, &plan, report));
+  atoll_err err = plan ? atoll_plan_to_text(plan, text, n) : ATOLL_OK;
   atoll_plan_destroy(&plan);
   return err;
 }
 
-atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem, const atoll_plan_params *params,
-                           atoll_plan **out, atoll_plan_report **report) {
+static atoll_err agree(atoll_comm *comm, int world, const atoll_plan_problem *problem, const atoll_plan_params *params,
+                       atoll_plan **out, atoll_plan_report **report) {
   MPI_Comm mpi = atoll_comm_mpi(comm);
-  int world = atoll_comm_size(comm), root = atoll_comm_rank(comm) == 0;
   char *text = NULL, *shared = NULL;
   size_t n = 0;
   int64_t bytes = 0;
@@ -47,7 +52,7 @@ atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem, 
   if (report)
     *report = NULL;
   ATOLL_TRY(atoll_agree_digest(mpi, "inputs of the plan (model, islands, profile, batch)", digest_inputs(problem)));
-  atoll_err err = atoll_agree(mpi, root ? obtain(problem, params, world, &text, &n, report) : ATOLL_OK);
+  atoll_err err = atoll_agree(mpi, obtain(mpi, problem, params, world, &text, &n, report));
   if (err == ATOLL_OK)
     err = atoll_share_bytes(mpi, 0, text, (int64_t)n, &data, &bytes);
   free(text);
@@ -69,4 +74,17 @@ atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem, 
   }
   *out = plan;
   return ATOLL_OK;
+}
+
+atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem, const atoll_plan_params *params,
+                           atoll_plan **out, atoll_plan_report **report) {
+  return agree(comm, atoll_comm_size(comm), problem, params, out, report);
+}
+
+atoll_err atoll_plan_search(atoll_comm *comm, const atoll_plan_problem *problem, const atoll_plan_params *params,
+                            atoll_plan **out, atoll_plan_report **report) {
+  int world = 0;
+  for (int i = 0; i < problem->islands->devices; i++)
+    world += problem->islands->island_of[i] >= 0;
+  return agree(comm, world, problem, params, out, report);
 }

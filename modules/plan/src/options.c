@@ -37,8 +37,14 @@ static const atoll_opt_def defs[] = {
      "Who splits layers over stages of fixed devices: an exact dynamic program, an integer program (CBC), or both, "
      "which must agree."},
     {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
-     "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data for "
-     "both."},
+     "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data, and for "
+     "any target tensor parallelism."},
+    {"objective", ATOLL_OPT_ENUM, FIELD(objective), "throughput", "throughput|price", "",
+     "What is best: most tokens per second, or the least price of a step; prices are declared in cluster.yaml."},
+    {"max_price", ATOLL_OPT_REAL, FIELD(max_price), "0", "0..1e12", "",
+     "No plan whose step costs more, rent of its devices and transfers between zones together; 0 = no limit."},
+    {"min_throughput", ATOLL_OPT_REAL, FIELD(min_throughput), "0", "0..1e18", "tokens/s",
+     "No slower plan; 0 = no limit."},
     {"experts", ATOLL_OPT_INT, FIELD(experts), "0", "0..65536", "experts",
      "Plan as if every block's MLP were so many experts (plan.parallelizer=mist, plan.target=any); 0 = a plain MLP."},
     {"expert_top", ATOLL_OPT_INT, FIELD(expert_top), "2", "1..65536", "experts", "Experts that a token visits."},

@@ -207,9 +207,15 @@ static void explain_traffic(const atoll_plan *plan, const atoll_plan_problem *pr
   }
 }
 
-static void explain_idle(const atoll_plan *plan, FILE *f) {
+static void explain_idle(const atoll_plan *plan, const atoll_plan_report *report, FILE *f) {
   if (!plan->idle_count)
     return;
+  if (report && report->idle_count) {
+    fprintf(f, "\nIdle\n");
+    for (int i = 0; i < report->idle_count; i++)
+      fprintf(f, "  %s\n", report->idle[i]);
+    return;
+  }
   fprintf(f, "\nIdle\n  rank ");
   print_ranks(plan->idle, plan->idle_count, f);
   fprintf(f,
@@ -225,7 +231,7 @@ void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *proble
   explain_time(plan, problem, f);
   explain_memory(plan, problem->islands, f);
   explain_traffic(plan, problem, f);
-  explain_idle(plan, f);
+  explain_idle(plan, report, f);
   fprintf(f, "\nCosts are %s: %s\n", plan->cost_source,
           !strcmp(plan->cost_source, "measured") ? "layer times of a profile, at these micro-batch sizes."
           : !strcmp(plan->cost_source, "interpolated")

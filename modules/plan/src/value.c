@@ -56,6 +56,7 @@ void atoll_plan_report_destroy(atoll_plan_report **report) {
   if (!report || !*report)
     return;
   free((*report)->rejected);
+  free((*report)->idle);
   free(*report);
   *report = NULL;
 }

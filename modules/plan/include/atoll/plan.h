@@ -112,6 +112,9 @@ typedef struct atoll_plan_params {
   int target;                                /* enum train|any: only axes train executes, or all */
   int64_t experts;                           /* every block's MLP as so many experts; 0 = plain. Planned, not trained */
   int64_t expert_top;                        /* of them that a token visits */
+  int objective;                             /* enum throughput|price */
+  double max_price;                          /* of a step; 0 = no limit */
+  double min_throughput;                     /* tokens/s; 0 = no limit */
   char load[ATOLL_OPT_STRING_MAX];           /* path of a plan to use instead of planning */
 } atoll_plan_params;
 extern ATOLL_API const atoll_opt_table atoll_plan_options;
@@ -139,14 +142,18 @@ typedef struct atoll_plan_report {
   int count;
   atoll_plan_rejected *rejected; /* best first; at most 32 */
   int64_t considered, infeasible;
+  double price, transfer_price; /* of a step; the second is the part for what moves between zones. NaN unknown */
+  int idle_count;
+  char (*idle)[384]; /* which devices are left idle, and why */
 } atoll_plan_report;
 ATOLL_API void atoll_plan_report_destroy(atoll_plan_report **report);
 
-/** Local and deterministic: the fastest plan in the space of src/compose/space.c, by the simulated time of its
- * schedule, under the memory of every device. Searched to the end the plan says optimal; otherwise its gap is what
- * could be missed. INFEASIBLE names the tightest stage and the bytes missing; USAGE an option of plan.* that
- * contradicts cluster, model or batch. *report may be NULL. Untouched on failure, except *report. Method: slices on
- * islands behind a narrow interface, composed (Tangram, 2026); 1F1B (Narayanan et al., 2019). */
+/** Local and deterministic: the fastest plan in the spaces of src/compose/space.c (few devices) and pools.c (large
+ * clusters, plan.target=any, prices), by the simulated time of its schedule, under the memory of every device. Searched
+ * to the end the plan says optimal; otherwise its gap is what could be missed. INFEASIBLE names the tightest stage and
+ * the bytes missing; USAGE an option of plan.* that contradicts cluster, model or batch. *report may be NULL. Untouched
+ * on failure, except *report. Method: slices on islands behind a narrow interface, composed (Tangram, 2026); 1F1B
+ * (Narayanan et al., 2019). */
 ATOLL_API atoll_err atoll_plan_make(const atoll_plan_problem *problem, const atoll_plan_params *params,
                                     atoll_plan **out, atoll_plan_report **report);
 /** Collective. Rank 0 plans, or reads plan.load; all get identical plans, checked against their own model and islands.
@@ -154,6 +161,10 @@ ATOLL_API atoll_err atoll_plan_make(const atoll_plan_problem *problem, const ato
  *  NULL) is filled on rank 0 and NULL elsewhere. */
 ATOLL_API atoll_err atoll_plan_agree(atoll_comm *comm, const atoll_plan_problem *problem,
                                      const atoll_plan_params *params, atoll_plan **out, atoll_plan_report **report);
+/** The same for a cluster that is only described: every device of the islands is planned for, whatever the number of
+ * ranks, and these only share the search. The plan does not depend on how many there are. */
+ATOLL_API atoll_err atoll_plan_search(atoll_comm *comm, const atoll_plan_problem *problem,
+                                      const atoll_plan_params *params, atoll_plan **out, atoll_plan_report **report);
 ATOLL_API void atoll_plan_destroy(atoll_plan **plan);
 
 /** Structure, cover, ranges, ranks used once, fields in range: CORRUPT names pipeline, stage and field. */

@@ -197,7 +197,7 @@ static int node_of(const composer *c, const atoll_plan_replica *r) {
 }
 
 /* One boundary, one way: the slowest peer of the replica, downstream (upstream for the last stage). */
-static void predict_sends(composer *c, atoll_plan *plan, int p) {
+void build_sends(composer *c, atoll_plan *plan, int p) {
   atoll_plan_pipeline *pipe = &plan->pipeline[p];
   for (int s = 0; s < pipe->stages; s++) {
     int to = s + 1 < pipe->stages ? s + 1 : s - 1;
@@ -221,7 +221,7 @@ static void predict_sends(composer *c, atoll_plan *plan, int p) {
   }
 }
 
-static double tied_end(composer *c, const atoll_plan *plan, const double *end, double last) {
+double build_tied_end(composer *c, const atoll_plan *plan, const double *end, double last) {
   for (int i = 0; i < plan->tied_count; i++) {
     const atoll_plan_tied *t = &plan->tied[i];
     for (int u = 0; u + 1 < t->uses; u += 2) {
@@ -291,7 +291,7 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final) {
       for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++, replicas++)
         ATOLL_TRY(predict_times(c, plan, p, s, k, &source));
     if (final)
-      predict_sends(c, plan, p);
+      build_sends(c, plan, p);
   }
   snprintf(plan->cost_source, sizeof plan->cost_source, "%s", atoll_cost_source_name(source));
 
@@ -316,7 +316,7 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final) {
         node[nodes++] = node_of(c, r);
       }
     }
-  last = tied_end(c, plan, end, last);
+  last = build_tied_end(c, plan, end, last);
   plan->step_seconds = last + cost_finish(c->cost, node, nodes) + update;
   plan->bubble_fraction = with.pipeline > 0 ? 1 - with.busy / (with.replicas * with.pipeline) : 0;
   plan->bubble_fraction = plan->bubble_fraction < 0 ? 0 : plan->bubble_fraction;

@@ -4,11 +4,14 @@
  * the allowance runs out, the least bound of what was not finished gives the gap that the plan states. */
 #include "atoll/parallelizer_extern.h"
 #include "compose/compose.h"
+#include "compose/large.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "atoll/agree.h"
 
 /* Units of search.c and space.c, a few nanoseconds each: about two seconds of one core. */
 #define WORK_MAX      INT64_C(200000000)
@@ -227,6 +230,7 @@ static atoll_err begin_policies(composer *c) {
     if (!any && p != (int)named)
       continue;
     c->one_policy[p] = *c->params;
+    c->one_policy[p].target = 0; /* what a device alone can do, train executes */
     snprintf(c->one_policy[p].policy, sizeof c->one_policy[p].policy, "%s", atoll_policy_name((atoll_policy)p));
     ATOLL_TRY(c->parallelizer->begin(c->problem, &c->one_policy[p], &c->state[p]));
   }
@@ -288,15 +292,11 @@ static atoll_err solve(composer *c, int most, int64_t limit, double *left) {
   return err;
 }
 
-static atoll_err run(composer *c, int world, double *left) {
-  ATOLL_TRY(find_devices(c, world));
-  ATOLL_TRY(space_check(c));
-  ATOLL_TRY(cost_create(c->problem, &c->cost));
-  ATOLL_TRY(find_slices(c));
+static atoll_err run(composer *c, double *left) {
   ATOLL_TRY(begin_policies(c));
-  ATOLL_TRY(space_enumerate(c, 1));
+  ATOLL_TRY(space_shapes(c, 1));
   ATOLL_TRY(solve(c, 16, WORK_MAX / 4, left)); /* a good incumbent before the many mixtures are weighed */
-  ATOLL_TRY(space_enumerate(c, 0));
+  ATOLL_TRY(space_shapes(c, 0));
   return solve(c, INT32_MAX, WORK_MAX, left);
 }
 
@@ -315,11 +315,74 @@ static atoll_err no_plan(const composer *c) {
     return atoll_fail(ATOLL_INFEASIBLE,
                       "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
                       c->problem->global_batch, c->world);
-  return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: nearest is %s", c->tightest);
+  char nowhere[512];
+  ATOLL_TRY(compose_nowhere(c, nowhere, sizeof nowhere));
+  return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: %s%snearest is %s", nowhere, nowhere[0] ? "; " : "", c->tightest);
 }
 
-atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, atoll_plan **out,
-                       atoll_plan_report **report) {
+/* Device by device: c->best with its predictions, or NULL. */
+static atoll_err make_exact(composer *c) {
+  double left = INFINITY;
+  ATOLL_TRY(run(c, &left));
+  if (!c->best)
+    return ATOLL_OK;
+  ATOLL_TRY(build_times(c, c->best, 1));
+  c->best->optimal = !(left * (1 - 1e-12) < c->best->step_seconds);
+  c->best->gap = c->best->optimal ? 0 : c->best->step_seconds / left - 1;
+  name_source(c);
+  return ATOLL_OK;
+}
+
+static int device_count(const composer *c) {
+  int n = 0;
+  for (int x = 0; x < c->islands; x++)
+    n += c->devices[x];
+  return n;
+}
+
+/* Both searches where both can: the faster plan wins, the small search's when they are equal. *chosen holds what is
+ * known of the large search's plan when that is the one in c->best. */
+static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
+  const atoll_plan_params *p = c->params;
+  int other = p->objective == 1 || p->max_price > 0 || p->min_throughput > 0, few, rank = 0;
+  ATOLL_TRY(cost_create(c->problem, &c->cost));
+  ATOLL_TRY(find_slices(c));
+  few = device_count(c) <= COMPOSE_EXACT_DEVICES;
+  if (comm != MPI_COMM_NULL)
+    MPI_Comm_rank(comm, &rank);
+  if (few && !other && rank == 0)
+    ATOLL_TRY(make_exact(c));
+  /* The whole space of few devices with one device per replica was searched, fixed stages included. */
+  if (few && !other && (p->target != 1 || p->stages > 0 || p->layers.n > 0))
+    return ATOLL_OK;
+  atoll_err err = large_make(c, comm, chosen);
+  if (err == ATOLL_INFEASIBLE && c->best) {
+    atoll_err_clear();
+    return ATOLL_OK;
+  }
+  ATOLL_TRY(err);
+  if (c->best && !(chosen->plan->step_seconds < c->best->step_seconds * (1 - COMPOSE_SLACK))) {
+    atoll_plan_destroy(&chosen->plan);
+    return ATOLL_OK;
+  }
+  atoll_plan_destroy(&c->best);
+  c->best = chosen->plan;
+  return ATOLL_OK;
+}
+
+static void report_choice(atoll_plan_report *r, large_choice *chosen) {
+  r->price = r->transfer_price = NAN;
+  if (!chosen->plan)
+    return;
+  r->price = chosen->price;
+  r->transfer_price = chosen->transfer_price;
+  r->idle_count = chosen->idle_count;
+  r->idle = chosen->idle;
+  chosen->idle = NULL;
+}
+
+atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, MPI_Comm comm,
+                       atoll_plan **out, atoll_plan_report **report) {
   composer c = {.problem = problem,
                 .params = params,
                 .parallelizer = plan_parallelizer(params),
@@ -331,31 +394,33 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
                 .least_over = INT64_MAX,
                 .model_digest = atoll_model_digest(problem->model),
                 .islands_digest = atoll_islands_identity(problem->islands)};
-  double left = INFINITY;
+  large_choice chosen = {.price = NAN, .transfer_price = NAN};
   atoll_plan_report *r = NULL;
-  atoll_err err = run(&c, world, &left);
-  if (err == ATOLL_OK && c.best) {
-    err = build_times(&c, c.best, 1);
-    c.best->optimal = !(left * (1 - 1e-12) < c.best->step_seconds);
-    c.best->gap = c.best->optimal ? 0 : c.best->step_seconds / left - 1;
-    name_source(&c);
-  }
-  if (report && (err == ATOLL_OK || c.note_count)) {
+  int rank = 0;
+  if (comm != MPI_COMM_NULL)
+    MPI_Comm_rank(comm, &rank);
+  atoll_err err = find_devices(&c, world);
+  err = err == ATOLL_OK ? space_check(&c) : err;
+  err = comm == MPI_COMM_NULL ? err : atoll_agree(comm, err);
+  err = err == ATOLL_OK ? make_best(&c, comm, &chosen) : err;
+  if (report && rank == 0 && (err == ATOLL_OK || c.note_count)) {
     char message[1024];
     snprintf(message, sizeof message, "%s", atoll_err_message());
     atoll_err made = make_report(&c, &r);
-    if (made == ATOLL_OK && err == ATOLL_OK && c.best)
+    if (made == ATOLL_OK && err == ATOLL_OK && c.best && !chosen.plan)
       made = note_even_split(&c, r);
+    if (made == ATOLL_OK)
+      report_choice(r, &chosen);
     if (err == ATOLL_OK)
       err = made;
     else
       atoll_err_set_message(message);
   }
-  if (err == ATOLL_OK && !c.best)
+  if (err == ATOLL_OK && !c.best && rank == 0)
     err = no_plan(&c);
-  if (err == ATOLL_OK)
+  if (err == ATOLL_OK && rank == 0)
     err = atoll_plan_check(c.best, problem->model);
-  if (err == ATOLL_OK) {
+  if (err == ATOLL_OK && rank == 0) {
     *out = c.best;
     c.best = NULL;
   }
@@ -363,11 +428,12 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
     *report = r;
   else
     atoll_plan_report_destroy(&r);
+  free(chosen.idle);
   composer_free(&c);
   return err;
 }
 
 atoll_err atoll_plan_make(const atoll_plan_problem *problem, const atoll_plan_params *params, atoll_plan **out,
                           atoll_plan_report **report) {
-  return compose_make(problem, params, 0, out, report);
+  return compose_make(problem, params, 0, MPI_COMM_NULL, out, report);
 }

@@ -1,4 +1,5 @@
-/* The composer's objects.
+/* The composer's objects. Small clusters are searched device by device (space, search); large ones, and targets and
+ * objectives beyond train's, by parts of islands (large.h).
  *
  *   space     which shapes there are: micro-batch, depth, and for every replica column its islands and its share
  *   search    the best layer split and policies of one shape
@@ -6,6 +7,8 @@
  *   compose   the walk over shapes; report and infeasibility */
 #ifndef ATOLL_PLAN_COMPOSE_H
 #define ATOLL_PLAN_COMPOSE_H
+
+#include <mpi.h>
 
 #include "cost/cost.h"
 #include "plan_impl.h"
@@ -101,7 +104,7 @@ typedef struct composer {
 atoll_err space_check(composer *c);
 /* Appends shapes: those whose columns are alike (principal 1), or the others (0). Shapes bounded by best are left out.
  */
-atoll_err space_enumerate(composer *c, int principal);
+atoll_err space_shapes(composer *c, int principal);
 int64_t space_leaves(const composer *c, int64_t G, int D);
 
 /* ---- search ------------------------------------------------------------------------------------------------------ */
@@ -123,16 +126,27 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final);
 /* Fills the predicted bytes; *over is the most that any replica has over its limit (<= 0: fits), then named in where.
  */
 atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where, size_t n);
+/* Fills send_seconds of a pipeline. */
+void build_sends(composer *c, atoll_plan *plan, int p);
+/* `last` or, where later, the end of the swap of tied gradients; end[]: of each stage, pipeline-major. */
+double build_tied_end(composer *c, const atoll_plan *plan, const double *end, double last);
 /* "2 stages x 3, micro-batch 4, layers 0-5 | 6-13 on a | b" */
 void build_describe(const composer *c, const shape *s, const int *cut, const int *policy, char *buf, size_t n);
 
 /* ---- compose ----------------------------------------------------------------------------------------------------- */
 
+/* "layer 5 (head) fits nowhere: ...", naming its bytes and the largest device; empty when every layer alone fits on
+ * one. */
+atoll_err compose_nowhere(const composer *c, char *text, size_t n);
+
 void compose_note(composer *c, const shape *s, double seconds, const char *text);
 #define COMPOSE_SLACK 1e-9 /* relative: closer than this is equal */
 
-/* atoll_plan_make with the number of ranks: world = 0 takes it from the topology. */
-atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, atoll_plan **out,
-                       atoll_plan_report **report);
+#define COMPOSE_EXACT_DEVICES 64 /* beyond, the search device by device finds little in its allowance */
+
+/* atoll_plan_make with the number of ranks: world = 0 takes it from the topology. Collective on comm unless that is
+ * MPI_COMM_NULL; then *out and *report are set on rank 0 alone. */
+atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, MPI_Comm comm,
+                       atoll_plan **out, atoll_plan_report **report);
 
 #endif

@@ -524,7 +524,7 @@ static atoll_err columns_of(walk *w) {
   return err;
 }
 
-atoll_err space_enumerate(composer *c, int principal) {
+atoll_err space_shapes(composer *c, int principal) {
   const atoll_plan_params *p = c->params;
   int64_t batch = c->problem->global_batch;
   int devices = 0;

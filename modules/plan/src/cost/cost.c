@@ -74,6 +74,10 @@ struct cost_model {
   int memos, room;
   stage_entry *stage;
   int stages, stage_room;
+  int *stage_bucket; /* [2 * stage_room]: hashed places of stage entries; -1 empty */
+  int64_t *matrices; /* [layers]: values of those that are matrices */
+  int boundary_class;
+  int64_t boundary_b, boundary_bytes; /* the last boundary asked for */
   int nodes;
   uint32_t *link;                        /* [nodes, nodes]: index into the next two; 0 and 1 are the defaults */
   double *latency, *bytes_per_second;    /* inside a node, between nodes, then routes, then links */
@@ -92,6 +96,8 @@ void cost_destroy(cost_model **address) {
   free(c->rate);
   free(c->memo);
   free(c->stage);
+  free(c->stage_bucket);
+  free(c->matrices);
   free(c->link);
   free(c->latency);
   free(c->bytes_per_second);
@@ -99,7 +105,7 @@ void cost_destroy(cost_model **address) {
   *address = NULL;
 }
 
-static int64_t layer_values(const atoll_model *m, int layer) {
+static int64_t layer_values(const atoll_model *m, int layer, int dims) {
   int index[64], n = atoll_model_layer_params(m, layer, index, 64);
   int64_t sum = 0;
   for (int i = 0; i < n && i < 64; i++) {
@@ -107,7 +113,7 @@ static int64_t layer_values(const atoll_model *m, int layer) {
     int64_t k = 1;
     for (int d = 0; d < p->ndim; d++)
       k *= p->shape[d];
-    sum += k;
+    sum += p->ndim >= dims ? k : 0;
   }
   return sum;
 }
@@ -140,7 +146,8 @@ static atoll_err find_classes(cost_model *c, const atoll_model *m) {
     if (k == c->classes)
       c->first_of[c->classes++] = l;
     c->cls[l] = k;
-    c->values[l] = layer_values(m, l);
+    c->values[l] = layer_values(m, l, 0);
+    c->matrices[l] = layer_values(m, l, 2);
   }
   atoll_syms_destroy(&pool);
   /* Representative of [a, b): [a - 1, b - 1)'s, when shifting keeps every class. Shifts by one suffice for repeated
@@ -157,6 +164,8 @@ static atoll_err find_classes(cost_model *c, const atoll_model *m) {
 }
 
 static atoll_err find_links(cost_model *c);
+static void link_of(const cost_model *c, int a, int b, double *latency, double *bytes_per_second);
+static atoll_err boundary_of(cost_model *c, int layer, int64_t b, int64_t *bytes);
 
 static void find_rates(cost_model *c) {
   const atoll_islands *islands = c->problem->islands;
@@ -183,6 +192,7 @@ atoll_err cost_create(const atoll_plan_problem *problem, cost_model **out) {
   ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->cls, &c->cls));
   ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->first_of, &c->first_of));
   ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->values, &c->values));
+  ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->matrices, &c->matrices));
   ATOLL_TRY_GOTO(err, fail, plan_alloc((n + 1) * (n + 1), sizeof *c->range, &c->range));
   ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)c->islands, sizeof *c->rate, &c->rate));
   ATOLL_TRY_GOTO(err, fail, find_classes(c, problem->model));
@@ -298,6 +308,36 @@ atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_po
   return ATOLL_OK;
 }
 
+double cost_sum_in_node(const cost_model *c, int node, int n, int64_t bytes) {
+  double latency, rate;
+  if (n <= 1)
+    return 0;
+  link_of(c, node, node, &latency, &rate);
+  return 2 * (double)(n - 1) / n * (double)bytes / rate + 2 * latency * ceil(log2(n));
+}
+
+atoll_err cost_of_slice_tensor(cost_model *c, int island, int tensor, int first, int last, atoll_policy policy,
+                               int64_t b, cost_slice *out) {
+  ATOLL_TRY(cost_of_slice(c, island, first, last, policy, b, out));
+  if (tensor <= 1)
+    return ATOLL_OK;
+  int64_t bytes;
+  const atoll_islands *islands = c->problem->islands;
+  ATOLL_TRY(boundary_of(c, first, b, &bytes));
+  int node = c->problem->topo->device[islands->island[island].device[0]].node, forward = 0, backward = 0;
+  double start = (last - first) * LAYER_SECONDS, sum = cost_sum_in_node(c, node, tensor, bytes);
+  for (int l = first; l < last; l++) { /* the embedding sums what it looked up, the head its input's gradient */
+    atoll_layer_kind kind = atoll_model_layer_kind(c->problem->model, l);
+    forward += kind == ATOLL_LAYER_BLOCK ? 2 : kind == ATOLL_LAYER_EMBED;
+    backward += kind == ATOLL_LAYER_BLOCK ? 2 : kind == ATOLL_LAYER_HEAD;
+  }
+  out->forward = start + fmax(out->forward - start, 0) / tensor + forward * sum;
+  out->backward = start + fmax(out->backward - start, 0) / tensor + backward * sum;
+  out->update /= tensor;
+  out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
+  return ATOLL_OK;
+}
+
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
@@ -327,15 +367,49 @@ static atoll_err ask_stage(const cost_model *c, int first, int last, atoll_polic
   return err;
 }
 
+static size_t stage_slot(const cost_model *c, int first, int last, int policy, int64_t b) {
+  size_t room = 2 * (size_t)c->stage_room;
+  uint64_t h = (uint64_t)b;
+  const int key[] = {first, last, policy};
+  for (int i = 0; i < 3; i++)
+    h = (h ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
+  size_t at = (size_t)(h >> 20) & (room - 1);
+  for (; c->stage_bucket[at] >= 0; at = (at + 1) & (room - 1)) {
+    const stage_entry *e = &c->stage[c->stage_bucket[at]];
+    if (e->first == first && e->last == last && e->policy == policy && e->b == b)
+      break;
+  }
+  return at;
+}
+
+/* Room for one more entry, with half of the buckets free. */
+static atoll_err grow_stages(cost_model *c) {
+  if (c->stages < c->stage_room)
+    return ATOLL_OK;
+  int room = c->stage_room ? 2 * c->stage_room : 64, *bucket;
+  stage_entry *grown = realloc(c->stage, (size_t)room * sizeof *grown);
+  if (!grown)
+    return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d stage sizes", room);
+  c->stage = grown;
+  ATOLL_TRY(plan_alloc(2 * (size_t)room, sizeof *bucket, &bucket));
+  free(c->stage_bucket);
+  c->stage_bucket = bucket;
+  c->stage_room = room;
+  for (int i = 0; i < 2 * room; i++)
+    bucket[i] = -1;
+  for (int i = 0; i < c->stages; i++)
+    bucket[stage_slot(c, c->stage[i].first, c->stage[i].last, c->stage[i].policy, c->stage[i].b)] = i;
+  return ATOLL_OK;
+}
+
 /* Asking layer thousands of times is what a search would spend its time on, so three answers stand for all, and a
  * fourth tells whether they may; where they may not, layer is asked each time. */
 static atoll_err find_stage(cost_model *c, int first, int last, atoll_policy policy, int64_t b, stage_entry **out) {
-  for (int i = c->stages - 1; i >= 0; i--) {
-    stage_entry *e = &c->stage[i];
-    if (e->first == first && e->last == last && e->policy == (int)policy && e->b == b) {
-      *out = e;
-      return ATOLL_OK;
-    }
+  ATOLL_TRY(grow_stages(c));
+  size_t at = stage_slot(c, first, last, (int)policy, b);
+  if (c->stage_bucket[at] >= 0) {
+    *out = &c->stage[c->stage_bucket[at]];
+    return ATOLL_OK;
   }
   stage_entry e = {.first = first, .last = last, .policy = (int)policy, .b = b};
   int64_t slot[ATOLL_MEM_CATEGORIES], partial[ATOLL_MEM_CATEGORIES], far[ATOLL_MEM_CATEGORIES];
@@ -349,14 +423,7 @@ static atoll_err find_stage(cost_model *c, int first, int last, atoll_policy pol
     e.per_partial[k] = partial[k] - e.one[k];
     e.affine = e.affine && far[k] == e.one[k] + 3 * e.per_slot[k] + 2 * e.per_partial[k];
   }
-  if (c->stages == c->stage_room) {
-    int room = c->stage_room ? 2 * c->stage_room : 64;
-    stage_entry *grown = realloc(c->stage, (size_t)room * sizeof *grown);
-    if (!grown)
-      return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d stage sizes", room);
-    c->stage = grown;
-    c->stage_room = room;
-  }
+  c->stage_bucket[at] = c->stages;
   c->stage[c->stages++] = e;
   *out = &c->stage[c->stages - 1];
   return ATOLL_OK;
@@ -377,6 +444,52 @@ atoll_err cost_stage_bytes(cost_model *c, int first, int last, atoll_policy poli
   return ATOLL_OK;
 }
 
+/* Boundaries of one model are alike where its layers are; asked for often with one b. */
+static atoll_err boundary_of(cost_model *c, int layer, int64_t b, int64_t *bytes) {
+  if (c->boundary_class != c->cls[layer] || c->boundary_b != b) {
+    ATOLL_TRY(cost_boundary_bytes(c->problem->model, layer, b, c->problem->seq, &c->boundary_bytes));
+    c->boundary_class = c->cls[layer];
+    c->boundary_b = b;
+  }
+  *bytes = c->boundary_bytes;
+  return ATOLL_OK;
+}
+
+static int64_t part_of(int64_t bytes, double share, int tensor) {
+  return (int64_t)ceil((double)bytes * (share / tensor + 1 - share));
+}
+
+atoll_err cost_stage_bytes_tensor(cost_model *c, int tensor, int first, int last, atoll_policy policy, int64_t b,
+                                  int slots, int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  ATOLL_TRY(cost_stage_bytes(c, first, last, policy, b, slots, partials, bytes));
+  if (tensor <= 1)
+    return ATOLL_OK;
+  int64_t values = 0, matrices = 0, boundary;
+  int blocks = 0;
+  for (int l = first; l < last; l++) {
+    values += c->values[l];
+    matrices += c->matrices[l];
+    blocks += atoll_model_layer_kind(c->problem->model, l) == ATOLL_LAYER_BLOCK;
+  }
+  double share = values > 0 ? (double)matrices / (double)values : 0;
+  static const atoll_mem_category states[] = {ATOLL_MEM_PARAMETER, ATOLL_MEM_GRADIENT, ATOLL_MEM_OPTIMIZER};
+  for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+    bytes[states[i]] = part_of(bytes[states[i]], share, tensor);
+  ATOLL_TRY(boundary_of(c, first, b, &boundary));
+  int whole = policy == ATOLL_POLICY_EAGER ? 4 : 2; /* x and r1; eager keeps the norms' outputs too */
+  int64_t kept = (int64_t)slots * (whole * blocks + 1) * boundary, rest = bytes[ATOLL_MEM_ACTIVATION] - kept;
+  if (rest > 0)
+    bytes[ATOLL_MEM_ACTIVATION] = kept + part_of(rest, 1, tensor);
+  return ATOLL_OK;
+}
+
+int64_t cost_gradient_share(const cost_model *c, int first, int last, int tensor) {
+  int64_t bytes = 0;
+  for (int l = first; l < last; l++)
+    bytes += 4 * (c->values[l] - c->matrices[l] + (c->matrices[l] + tensor - 1) / tensor);
+  return bytes;
+}
+
 atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, int64_t seq, int64_t *bytes) {
   atoll_syms *pool = NULL;
   int64_t elements = 0;
@@ -390,7 +503,7 @@ atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, in
 atoll_err cost_gradient_bytes(const atoll_model *model, int first, int last, int64_t *bytes) {
   int64_t values = 0;
   for (int l = first; l < last; l++)
-    values += layer_values(model, l);
+    values += layer_values(model, l, 0);
   *bytes = 4 * values;
   return ATOLL_OK;
 }
@@ -511,10 +624,21 @@ static void slowest(const cost_model *c, const int *node, int n, double *latency
  * rank that sums its slice, and each sum once to the others; the summing rank adds all parts of its slice. */
 static double reduce_seconds(int n, int64_t bytes, int parts, int most_parts, double bandwidth, double latency,
                              double rate) {
+  if (n <= 1 || bytes == 0)
+    return 0;
   double share = (double)(n - 1) / n, pieces = ceil((double)bytes / REDUCE_PIECE_BYTES);
   double travel = (most_parts + 1) * share * (double)bytes / rate;
   double adds = 12.0 * (double)(parts - 1) * (double)bytes / n / (1e9 * bandwidth); /* two reads, one write */
   return travel + adds + 2 * latency * (pieces + ceil(log2(n)));
+}
+
+void cost_slowest(const cost_model *c, const int *node, int n, double *latency, double *bytes_per_second) {
+  slowest(c, node, n, latency, bytes_per_second);
+}
+
+double cost_reduce_over(int n, int64_t bytes, int parts, int most_parts, double bandwidth, double latency,
+                        double bytes_per_second) {
+  return reduce_seconds(n, bytes, parts, most_parts, bandwidth, latency, bytes_per_second);
 }
 
 double cost_reduce(const cost_model *c, const int *node, int n, int64_t bytes, int parts, int most_parts,

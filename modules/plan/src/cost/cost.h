@@ -24,9 +24,19 @@ typedef struct cost_slice {
 atoll_err cost_of_slice(cost_model *cost, int island, int first, int last, atoll_policy policy, int64_t b,
                         cost_slice *out);
 
+/* The same on `tensor` devices of one node that hold a part of every matrix each (Shoeybi et al., Megatron-LM, 2019):
+ * kernels shrink, and a block sums its output over them twice forward and twice backward, on the links inside the node.
+ * Measured times of one device are divided, so their source is at best interpolated. */
+atoll_err cost_of_slice_tensor(cost_model *cost, int island, int tensor, int first, int last, atoll_policy policy,
+                               int64_t b, cost_slice *out);
+
 /* Exact bytes of a stage of one policy by category: atoll_stage_bytes and what the problem adds to every rank. */
 atoll_err cost_stage_bytes(cost_model *cost, int first, int last, atoll_policy policy, int64_t b, int slots,
                            int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+/* The same per rank of `tensor`: matrices and what is between a block's matrices are divided; vectors, and the tensors
+ * of a micro-batch's own width (input, both norms' outputs and the sum between), are kept whole. */
+atoll_err cost_stage_bytes_tensor(cost_model *cost, int tensor, int first, int last, atoll_policy policy, int64_t b,
+                                  int slots, int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]);
 int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]);
 
 /* Seconds for `bytes` from a device of node a to one of node b. */
@@ -35,6 +45,10 @@ double cost_send(const cost_model *cost, int a, int b, int64_t bytes);
  * `most_parts` each; `bandwidth` [GB/s] is the slowest member's memory. */
 double cost_reduce(const cost_model *cost, const int *node, int n, int64_t bytes, int parts, int most_parts,
                    double bandwidth);
+/* The same in two steps, for many sums over the same devices. */
+void cost_slowest(const cost_model *cost, const int *node, int n, double *latency, double *bytes_per_second);
+double cost_reduce_over(int n, int64_t bytes, int parts, int most_parts, double bandwidth, double latency,
+                        double bytes_per_second);
 /* A bound for any n devices; one_node: whether some node has that many. */
 double cost_reduce_least(const cost_model *cost, int n, int one_node, int64_t bytes, int parts, int most_parts,
                          double bandwidth);
@@ -42,12 +56,17 @@ double cost_reduce_least(const cost_model *cost, int n, int one_node, int64_t by
 double cost_most_rate(const cost_model *cost, int one_node);
 /* Seconds to swap the two gradients of a tied tensor of `bytes` between nodes. */
 double cost_tied(const cost_model *cost, int a, int b, int64_t bytes, double bandwidth);
+/* Seconds to sum `bytes` over n devices of one node, every one of them getting the sum. */
+double cost_sum_in_node(const cost_model *cost, int node, int n, int64_t bytes);
 /* Seconds of the reduction of losses and norms over all ranks that ends a step. */
 double cost_finish(const cost_model *cost, const int *node, int n);
 /* Seconds per summation leaf for clearing its gradient buffer and adding it to its sibling. */
 double cost_leaf(const cost_model *cost, int island, int64_t gradient_bytes);
 /* Memory bandwidth of a device of an island, GB/s. */
 double cost_bandwidth(const cost_model *cost, int island);
+
+/* Bytes of the gradients of layers [first, last) on one of `tensor` ranks. */
+int64_t cost_gradient_share(const cost_model *cost, int first, int last, int tensor);
 
 /* Pure properties of the model. */
 atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, int64_t seq, int64_t *bytes);

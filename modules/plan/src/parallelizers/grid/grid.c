@@ -1,6 +1,7 @@
-/* The grid parallelizer: what somebody would set by hand. The shape's devices are replicas of the slice (data degree =
- * devices; tensor, context and expert degree 1), one policy treats all its layers, and every policy that fits and is
- * not worse in both time and bytes is a point. */
+/* The grid parallelizer: what somebody would set by hand. The shape's devices are data x tensor degree (context and
+ * expert degree 1), one policy treats all layers of the slice, and every combination that fits and is not worse in both
+ * time and bytes is a point. Tensor degrees above 1, for plan.target=any alone, are those that divide the heads and the
+ * devices of a node. */
 #include "atoll/parallelizer.h"
 
 #include <inttypes.h>
@@ -15,6 +16,10 @@ typedef struct grid_state {
   const atoll_plan_params *params;
   cost_model *cost;
   int policy; /* fixed by plan.policy, or -1 */
+  /* the slowest link among the replicas of the last shape */
+  atoll_island_shape shape;
+  int shape_tensor;
+  double latency, rate;
 } grid_state;
 
 static void grid_end(void **address) {
@@ -78,13 +83,36 @@ static int shape_nodes(const grid_state *g, atoll_island_shape shape, int *node)
   return n;
 }
 
+/* Of each replica's first device. */
+static atoll_err find_link(grid_state *g, atoll_island_shape shape, int tensor) {
+  if (!memcmp(&shape, &g->shape, sizeof shape) && g->shape_tensor == tensor)
+    return ATOLL_OK;
+  int *node = NULL, n = 0;
+  ATOLL_TRY(plan_alloc((size_t)g->problem->islands->island[shape.island].devices, sizeof *node, &node));
+  for (int i = 0, all = shape_nodes(g, shape, node); i < all; i += tensor)
+    node[n++] = node[i];
+  cost_slowest(g->cost, node, n, &g->latency, &g->rate);
+  free(node);
+  g->shape = shape;
+  g->shape_tensor = tensor;
+  return ATOLL_OK;
+}
+
+/* Whether the shape can have this tensor degree, with the data degree that the neighbours need. */
+static int degree_allowed(const grid_state *g, atoll_island_shape shape, const atoll_slice_context *x, int tensor) {
+  int devices = shape.nodes * shape.per_node, data = devices / tensor;
+  if (shape.per_node % tensor || data > x->micro_batches || (x->data > 0 && data != x->data))
+    return 0;
+  return tensor == 1 || (g->params->target == 1 && atoll_model_config(g->problem->model)->heads % tensor == 0);
+}
+
 static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *x,
-                            atoll_policy policy, atoll_slice_plan *out) {
+                            int tensor, atoll_policy policy, atoll_slice_plan *out) {
   cost_slice c;
-  int data = shape.nodes * shape.per_node;
-  ATOLL_TRY(cost_of_slice(g->cost, shape.island, slice.first, slice.last, policy, x->micro_batch, &c));
+  int data = shape.nodes * shape.per_node / tensor;
+  ATOLL_TRY(cost_of_slice_tensor(g->cost, shape.island, tensor, slice.first, slice.last, policy, x->micro_batch, &c));
   *out = (atoll_slice_plan){.data = data,
-                            .tensor = 1,
+                            .tensor = tensor,
                             .context = 1,
                             .expert = 1,
                             .policy = (int)policy,
@@ -94,18 +122,13 @@ static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape
                             .d = c.update,
                             .bytes_limit = limit_of(g, shape.island),
                             .source = c.source};
-  ATOLL_TRY(cost_stage_bytes(g->cost, slice.first, slice.last, policy, x->micro_batch, x->in_flight, x->partials,
-                             out->bytes));
+  ATOLL_TRY(cost_stage_bytes_tensor(g->cost, tensor, slice.first, slice.last, policy, x->micro_batch, x->in_flight,
+                                    x->partials, out->bytes));
   out->bytes_peak = cost_sum_bytes(out->bytes);
   if (data > 1) {
-    int64_t gradient;
-    int *node = NULL;
-    ATOLL_TRY(cost_gradient_bytes(g->problem->model, slice.first, slice.last, &gradient));
-    ATOLL_TRY(plan_alloc((size_t)g->problem->islands->island[shape.island].devices, sizeof *node, &node));
-    int n = shape_nodes(g, shape, node);
-    out->d +=
-        cost_reduce(g->cost, node, n, gradient, n * x->partials, x->partials, cost_bandwidth(g->cost, shape.island));
-    free(node);
+    ATOLL_TRY(find_link(g, shape, tensor));
+    out->d += cost_reduce_over(data, cost_gradient_share(g->cost, slice.first, slice.last, tensor), data * x->partials,
+                               x->partials, cost_bandwidth(g->cost, shape.island), g->latency, g->rate);
   }
   return ATOLL_OK;
 }
@@ -121,14 +144,15 @@ static atoll_err grid_plan(void *state, atoll_slice slice, atoll_island_shape sh
   *n = 0;
   *epsilon = 0;
   *missing = INT64_MAX;
-  if (shape.nodes < 1 || shape.per_node < 1 || shape.nodes * shape.per_node > x->micro_batches)
+  if (shape.nodes < 1 || shape.per_node < 1 || (!x->data && shape.nodes * shape.per_node > x->micro_batches))
     return atoll_fail(ATOLL_USAGE, "grid: %d x %d devices for %" PRId64 " micro-batches", shape.nodes, shape.per_node,
                       x->micro_batches);
-  for (int p = 0; p < ATOLL_POLICIES; p++) {
+  for (int i = 0; i < shape.per_node * ATOLL_POLICIES; i++) {
+    int tensor = 1 + i / ATOLL_POLICIES, p = i % ATOLL_POLICIES;
     atoll_slice_plan point;
-    if (g->policy >= 0 && p != g->policy)
+    if ((g->policy >= 0 && p != g->policy) || !degree_allowed(g, shape, x, tensor))
       continue;
-    ATOLL_TRY(grid_point(g, slice, shape, x, (atoll_policy)p, &point));
+    ATOLL_TRY(grid_point(g, slice, shape, x, tensor, (atoll_policy)p, &point));
     int64_t over = point.bytes_peak - point.bytes_limit;
     if (over > 0) {
       if (over < *missing) {
@@ -144,13 +168,13 @@ static atoll_err grid_plan(void *state, atoll_slice slice, atoll_island_shape sh
       continue;
     }
     int keep = 1, k = 0;
-    for (int i = 0; i < *n; i++)
-      keep = keep && !dominated(&point, &out[i]);
+    for (int j = 0; j < *n; j++)
+      keep = keep && !dominated(&point, &out[j]);
     if (!keep)
       continue;
-    for (int i = 0; i < *n; i++)
-      if (!dominated(&out[i], &point))
-        out[k++] = out[i];
+    for (int j = 0; j < *n; j++)
+      if (!dominated(&out[j], &point))
+        out[k++] = out[j];
     if (k == cap)
       return atoll_fail(ATOLL_USAGE, "grid: room for %d points is too little", cap);
     int at = k;

@@ -1,0 +1,423 @@
+/* The walk over micro-batch sizes and data degrees.
+ *
+ * For each the best chain of stages on parts of islands is found (chain.c). Combinations are taken by rising bounds, so
+ * that those that cannot win are never composed:
+ *
+ *   Bound. A stage on kind k (pool p, g devices a replica) does at least u_k seconds per micro-batch for each of the n
+ *   most frequent layers it holds. With D replicas of every stage, pool p has room for floor(devices_p / (D g)) such
+ *   stages, so if no stage takes longer than t, the n layers need  sum over p of max over k of floor(devices_p / (D
+ *   g_k)) floor(t / u_k) >= n.  (Giving a pool's devices to the best of its kinds alone is a relaxation: floor(a / g) r
+ *   is at most (a / g) r, and mixtures lie between.) The least t that satisfies it is at most the bottleneck, and the
+ *   first micro-batch passes every layer at its fastest:  T >= (G - 1) t + w.  To keep it a bound for mixtures, devices
+ *   are divided without rounding.
+ *
+ *   Limit. The PILOTS of least bound are composed without a limit; the best of them is the limit of all others. It does
+ *   not fall while they are composed, so the answer does not depend on their order, nor on how ranks share them.
+ *
+ * Up to ALL_WIDTHS devices every data degree is tried. Beyond, those that are 1, 3 or 5 times a power of two and those
+ * that divide an island: a data degree between two of them leaves devices of every island over, or is at most a fifth
+ * from one that is tried. What lies outside is not part of the gap that a plan states.
+ *
+ * The FINALISTS of least composed time are built and simulated, and the simulator has the last word. */
+#include "compose/large.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/agree.h"
+
+#define PILOTS     4
+#define FINALISTS  6
+#define ALL_WIDTHS 64
+
+/* ---- combinations ------------------------------------------------------------------------------------------------ */
+
+static int64_t leaves_of(const composer *c, int64_t G, int D) {
+  if (c->params->sum_leaves > 0)
+    return space_leaves(c, G, D);
+  int64_t leaves = D;
+  while (leaves < 8)
+    leaves += D;
+  return leaves < G ? leaves : G;
+}
+
+static int worth_trying(const large *x, int devices, int D) {
+  int odd = D;
+  if (x->c->params->data_parallel > 0)
+    return D == x->c->params->data_parallel;
+  if (devices <= ALL_WIDTHS)
+    return 1;
+  while (odd % 2 == 0)
+    odd /= 2;
+  int found = odd == 1 || odd == 3 || odd == 5;
+  for (int p = 0; p < x->pools && !found; p++)
+    found = x->pool[p].per_island % D == 0;
+  return found;
+}
+
+static double least_steady(const large *x, const double *u, int D, int n) {
+  double t = 0;
+  for (int round = 0; round < 100000; round++) {
+    double room = 0, next = INFINITY;
+    for (int p = 0; p < x->pools; p++) {
+      double most = 0;
+      for (int k = 0; k < x->kinds; k++) {
+        if (x->kind[k].pool != p || !(u[k] < INFINITY) || D * x->kind[k].tensor > x->pool[p].per_island)
+          continue;
+        double held = floor(t / u[k] + 1e-9);
+        double stages = (double)x->pool[p].islands * x->pool[p].per_island / ((double)D * x->kind[k].tensor);
+        most = fmax(most, stages * held);
+        next = fmin(next, (held + 1) * u[k]);
+      }
+      room += most;
+    }
+    if (room >= n || !(next < INFINITY))
+      return room >= n ? t : INFINITY;
+    t = next;
+  }
+  return t;
+}
+
+/* Least seconds of each class of layers on each kind, and the most frequent class. */
+static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, int *frequent) {
+  composer *c = x->c;
+  int classes = 0, most = 0, *times = NULL, *of = NULL;
+  double *least = NULL;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->layers, sizeof *times, &times));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->layers, sizeof *of, &of));
+  for (int l = 0; l < c->layers; l++) {
+    int k = cost_layer_class(c->cost, l);
+    if (k == classes)
+      of[classes++] = l;
+    times[k]++;
+    most = times[k] > times[most] ? k : most;
+  }
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)classes, sizeof *least, &least));
+  for (int i = 0; i < classes; i++)
+    least[i] = INFINITY;
+  for (int k = 0; k < x->kinds; k++)
+    for (int i = 0; i < classes; i++) {
+      double best = INFINITY;
+      for (int p = 0; p < ATOLL_POLICIES; p++) {
+        cost_slice t;
+        ATOLL_TRY_GOTO(err, done,
+                       cost_of_slice_tensor(c->cost, x->pool[x->kind[k].pool].island[0], x->kind[k].tensor, of[i],
+                                            of[i] + 1, (atoll_policy)p, b, &t));
+        best = fmin(best, t.forward + t.backward);
+      }
+      least[i] = fmin(least[i], best);
+      if (i == most)
+        u[k] = best;
+    }
+  *whole = 0;
+  for (int i = 0; i < classes; i++)
+    *whole += times[i] * least[i];
+  *frequent = times[most];
+done:
+  free(times);
+  free(of);
+  free(least);
+  return err;
+}
+
+static void fill_combination(const composer *c, combination *k) {
+  int64_t leaf = 0;
+  k->leaves = leaves_of(c, k->G, k->D);
+  k->most = 0;
+  k->partials = 1;
+  k->value = k->least = INFINITY;
+  for (int d = 0; d < k->D; d++) {
+    int64_t share = k->leaves / k->D + (d < k->leaves % k->D);
+    int64_t n = plan_leaf_first(k->leaves, k->G, leaf + share) - plan_leaf_first(k->leaves, k->G, leaf);
+    int most, left;
+    plan_tree_walk(k->leaves, leaf, share, &most, &left);
+    k->most = n > k->most ? n : k->most;
+    k->partials = most > k->partials ? most : k->partials;
+    leaf += share;
+  }
+}
+
+static int by_bound(const void *a, const void *b) {
+  const combination *x = a, *y = b;
+  if (x->bound != y->bound)
+    return x->bound < y->bound ? -1 : 1;
+  return x->b != y->b ? (x->b < y->b ? -1 : 1) : x->D - y->D;
+}
+
+static atoll_err list_combinations(large *x) {
+  composer *c = x->c;
+  int64_t batch = c->problem->global_batch;
+  int devices = 0, widest = 0, room = 0;
+  double *u = NULL, whole;
+  int frequent;
+  for (int p = 0; p < x->pools; p++) {
+    devices += x->pool[p].islands * x->pool[p].per_island;
+    widest = x->pool[p].per_island > widest ? x->pool[p].per_island : widest;
+  }
+  ATOLL_TRY(plan_alloc((size_t)x->kinds, sizeof *u, &u));
+  atoll_err err = ATOLL_OK;
+  for (int64_t b = 1; b <= batch && err == ATOLL_OK; b++) {
+    if (batch % b || (c->params->micro_batch > 0 && b != c->params->micro_batch))
+      continue;
+    err = layer_times(x, b, u, &whole, &frequent);
+    for (int D = 1; D <= widest && D <= batch / b && err == ATOLL_OK; D++) {
+      if (!worth_trying(x, devices, D) || leaves_of(c, batch / b, D) < D)
+        continue;
+      if (x->combinations == room) {
+        room = room ? 2 * room : 64;
+        combination *grown = realloc(x->combination, (size_t)room * sizeof *grown);
+        if (!grown) {
+          err = atoll_fail(ATOLL_NOMEM, "plan: no memory for %d combinations", room);
+          break;
+        }
+        x->combination = grown;
+      }
+      combination *k = &x->combination[x->combinations++];
+      *k = (combination){.b = b, .G = batch / b, .D = D};
+      fill_combination(c, k);
+      k->bound = whole + (double)(k->most - 1) * least_steady(x, u, D, frequent);
+    }
+  }
+  free(u);
+  if (x->combinations)
+    qsort(x->combination, (size_t)x->combinations, sizeof *x->combination, by_bound);
+  return err;
+}
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
+
+static int rank_of(MPI_Comm comm) {
+  int rank = 0;
+  if (comm != MPI_COMM_NULL)
+    MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+
+static int size_of(MPI_Comm comm) {
+  int size = 1;
+  if (comm != MPI_COMM_NULL)
+    MPI_Comm_size(comm, &size);
+  return size;
+}
+
+static atoll_err together(MPI_Comm comm, atoll_err err) { return comm == MPI_COMM_NULL ? err : atoll_agree(comm, err); }
+
+/* Combinations [first, last), each on one rank; afterwards all know all values. */
+static atoll_err solve(large *x, MPI_Comm comm, int first, int last, double limit) {
+  int rank = rank_of(comm), size = size_of(comm);
+  atoll_err err = ATOLL_OK;
+  for (int i = first; i < last && err == ATOLL_OK; i++)
+    if (i % size == rank)
+      err = chain_solve(x, &x->combination[i], limit);
+  ATOLL_TRY(together(comm, err));
+  if (size == 1)
+    return ATOLL_OK;
+  double *all = NULL;
+  int n = last - first;
+  err = plan_alloc(2 * (size_t)n, sizeof *all, &all);
+  for (int i = 0; i < n && err == ATOLL_OK; i++) {
+    all[2 * i] = x->combination[first + i].value;
+    all[2 * i + 1] = x->combination[first + i].least;
+  }
+  err = together(comm, err);
+  if (err == ATOLL_OK && n > 0)
+    MPI_Allreduce(MPI_IN_PLACE, all, 2 * n, MPI_DOUBLE, MPI_MIN, comm);
+  for (int i = 0; i < n && err == ATOLL_OK; i++) {
+    x->combination[first + i].value = all[2 * i];
+    x->combination[first + i].least = all[2 * i + 1];
+  }
+  free(all);
+  return err;
+}
+
+/* The composition of a combination, from the rank that has it, without its times. */
+static atoll_err share_plan(MPI_Comm comm, int i, combination *k) {
+  int rank = rank_of(comm), size = size_of(comm), owner = i % size, stages = rank == owner ? k->plan->stages : 0;
+  int *flat = NULL;
+  if (size == 1)
+    return ATOLL_OK;
+  MPI_Bcast(&stages, 1, MPI_INT, owner, comm);
+  atoll_err err = plan_alloc((size_t)stages, 2 * sizeof *flat, &flat);
+  if (err == ATOLL_OK && rank != owner)
+    err = engine_plan_create(stages, stages, &k->plan);
+  ATOLL_TRY_ALL(comm, err);
+  for (int s = 0; s < stages && rank == owner; s++) {
+    flat[2 * s] = k->plan->stage[s].last;
+    flat[2 * s + 1] = k->plan->stage[s].group[0].kind;
+  }
+  MPI_Bcast(flat, 2 * stages, MPI_INT, owner, comm);
+  for (int s = 0, first = 0; s < stages && rank != owner; s++) {
+    k->plan->group[s] = (engine_group){flat[2 * s + 1], 1};
+    k->plan->stage[s] = (engine_stage){first, flat[2 * s], 1, &k->plan->group[s]};
+    first = flat[2 * s];
+  }
+  free(flat);
+  return ATOLL_OK;
+}
+
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+static void describe(const large *x, const combination *k, const atoll_plan *plan, char *text, size_t n) {
+  const atoll_plan_pipeline *pipe = &plan->pipeline[0];
+  size_t at = (size_t)snprintf(text, n, "%d stage%s x %d, micro-batch %" PRId64, pipe->stages,
+                               pipe->stages == 1 ? "" : "s", k->D, k->b);
+  for (int s = 0; s < pipe->stages && at < n;) { /* runs of like stages */
+    const atoll_plan_replica *r = &pipe->stage[s].replica[0];
+    int e = s + 1, first = pipe->stage[s].chunk[0].first;
+    while (e < pipe->stages && pipe->stage[e].replica[0].ranks == r->ranks &&
+           x->c->problem->islands->island[pipe->stage[e].replica[0].island].class_id ==
+               x->c->problem->islands->island[r->island].class_id)
+      e++;
+    at += (size_t)snprintf(text + at, n - at, "%s %d layers on %d x %s", s ? "," : ":",
+                           pipe->stage[e - 1].chunk[0].last - first, e - s,
+                           x->c->problem->islands->island[r->island].model);
+    if (at < n && r->ranks > 1)
+      at += (size_t)snprintf(text + at, n - at, " tensor %d", r->ranks);
+    s = e;
+  }
+}
+
+static int acceptable(const large *x, const atoll_plan *plan, double price) {
+  const atoll_plan_params *p = x->c->params;
+  return plan->step_seconds <= x->max_seconds * (1 + COMPOSE_SLACK) &&
+         !(p->max_price > 0 && price > p->max_price * (1 + COMPOSE_SLACK));
+}
+
+static int by_value(const combination *const *list, int n, const combination *k) {
+  int at = n;
+  while (at > 0 && list[at - 1]->value > k->value)
+    at--;
+  return at;
+}
+
+/* The finalists, best composed first. */
+static int finalists(large *x, combination *list[FINALISTS]) {
+  int n = 0;
+  for (int i = 0; i < x->combinations; i++) {
+    combination *k = &x->combination[i];
+    if (!(k->value < INFINITY))
+      continue;
+    int at = by_value((const combination *const *)list, n, k);
+    if (at == FINALISTS)
+      continue;
+    n = n < FINALISTS ? n + 1 : n;
+    memmove(&list[at + 1], &list[at], (size_t)(n - 1 - at) * sizeof *list);
+    list[at] = k;
+  }
+  return n;
+}
+
+static atoll_err choose(large *x, combination **list, int n, large_choice *out) {
+  composer *c = x->c;
+  double best = INFINITY;
+  for (int i = 0; i < n; i++) {
+    atoll_plan *plan = NULL;
+    double price = NAN;
+    atoll_err err = realize(x, list[i], list[i]->plan, &plan, &price);
+    if (err == ATOLL_INFEASIBLE) {
+      snprintf(c->tightest, sizeof c->tightest, "%s", atoll_err_message());
+      atoll_err_clear();
+      continue;
+    }
+    ATOLL_TRY(err);
+    char text[256];
+    const shape key = {.S = plan->pipeline[0].stages, .D = list[i]->D, .b = list[i]->b};
+    describe(x, list[i], plan, text, sizeof text);
+    compose_note(c, &key, plan->step_seconds, text);
+    double value = x->cheapest ? price : plan->step_seconds;
+    if (acceptable(x, plan, price) && value < best * (1 - COMPOSE_SLACK)) {
+      atoll_plan_destroy(&out->plan);
+      out->plan = plan;
+      out->price = price;
+      out->at = list[i];
+      best = value;
+      continue;
+    }
+    atoll_plan_destroy(&plan);
+  }
+  return ATOLL_OK;
+}
+
+/* Least value that anything in the space can have. */
+static double least_of_all(const large *x, double limit) {
+  double least = INFINITY;
+  for (int i = 0; i < x->combinations; i++) {
+    const combination *k = &x->combination[i];
+    /* Without a plan it has none below the limit, as far as its search is exact. */
+    double at_least = k->value < INFINITY ? k->least : fmin(fmax(k->bound, k->least), limit);
+    least = fmin(least, at_least);
+  }
+  return least;
+}
+
+static atoll_err nothing(const large *x) {
+  const composer *c = x->c;
+  const atoll_plan_params *p = c->params;
+  if (!x->combinations)
+    return atoll_fail(ATOLL_INFEASIBLE,
+                      "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
+                      c->problem->global_batch, c->world);
+  if (x->missing < INT64_MAX && x->why[0])
+    return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: nearest is %s", x->why);
+  if (p->max_price > 0 || p->min_throughput > 0)
+    return atoll_fail(ATOLL_INFEASIBLE,
+                      "no plan meets plan.max_price and plan.min_throughput (0 = none): they are %g and %g tokens/s",
+                      p->max_price, p->min_throughput);
+  return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: %s", c->tightest[0] ? c->tightest : "no slice does");
+}
+
+static atoll_err check_fixed(const composer *c) {
+  if (c->params->stages > 0 || c->params->layers.n > 0)
+    return atoll_fail(ATOLL_UNSUPPORTED,
+                      "plan.stages and plan.layers are for plan.target=train, plan.objective=throughput and at most "
+                      "%d devices",
+                      COMPOSE_EXACT_DEVICES);
+  return ATOLL_OK;
+}
+
+atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
+  large x = {.c = c, .cheapest = c->params->objective == 1, .max_seconds = INFINITY, .missing = INT64_MAX};
+  const atoll_plan_problem *problem = c->problem;
+  combination *list[FINALISTS + 1];
+  double limit = INFINITY;
+  if (c->params->min_throughput > 0)
+    x.max_seconds = (double)problem->global_batch * (double)problem->seq / c->params->min_throughput;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, together(comm, check_fixed(c)));
+  ATOLL_TRY_GOTO(err, done, together(comm, c->parallelizer->begin(problem, c->params, &x.state)));
+  ATOLL_TRY_GOTO(err, done, together(comm, pools_find(&x)));
+  ATOLL_TRY_GOTO(err, done, together(comm, list_combinations(&x)));
+  int pilots = x.combinations < PILOTS ? x.combinations : PILOTS, last = x.combinations;
+  ATOLL_TRY_GOTO(err, done, solve(&x, comm, 0, pilots, INFINITY));
+  for (int i = 0; i < pilots; i++)
+    limit = fmin(limit, x.combination[i].value);
+  while (!x.cheapest && c->monotone && last > pilots && x.combination[last - 1].bound * (1 - 1e-12) >= limit)
+    last--;
+  ATOLL_TRY_GOTO(err, done, solve(&x, comm, pilots, last, limit));
+  int n = finalists(&x, list);
+  for (int i = 0; i < n; i++)
+    ATOLL_TRY_GOTO(err, done, share_plan(comm, (int)(list[i] - x.combination), list[i]));
+  err = together(comm, choose(&x, list, n, out));
+  if (err != ATOLL_OK)
+    goto done;
+  if (!out->plan) {
+    err = nothing(&x);
+    goto done;
+  }
+  double least = least_of_all(&x, limit);
+  out->composed = out->at->value;
+  out->plan->gap = fmax(out->composed / least - 1, 0);
+  out->plan->optimal = out->plan->gap <= COMPOSE_SLACK;
+  out->plan->gap = out->plan->optimal ? 0 : out->plan->gap;
+  out->transfer_price = pools_transfer(&x, out->at, out->at->plan);
+  err = realize_idle(&x, out->at, out->plan, out);
+done:
+  out->at = NULL;
+  if (err != ATOLL_OK)
+    atoll_plan_destroy(&out->plan);
+  pools_free(&x);
+  return err;
+}

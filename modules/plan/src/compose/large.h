@@ -1,0 +1,87 @@
+/* Large clusters and targets beyond train: plans whose stages stand on parts of islands.
+ *
+ *   pools   islands that are alike as one pool, ways to make a stage of them, slices through the parallelizer
+ *   chain   the best chain of stages of one micro-batch size and data degree
+ *   large   the walk over micro-batch sizes and data degrees, shared by ranks
+ *   realize a composition as a plan, with its simulated time; price; why devices are idle */
+#ifndef ATOLL_PLAN_LARGE_H
+#define ATOLL_PLAN_LARGE_H
+
+#include "compose/compose.h"
+#include "engine/engine.h"
+
+#define LARGE_POINTS 64 /* most points taken from a parallelizer */
+
+typedef struct large_pool { /* islands that are alike: class, size, links, zone, price */
+  int islands, *island;     /* [islands] */
+  int per_island, per_node; /* devices; of a node: the greatest number that divides every node's */
+  int node;                 /* one of its nodes */
+  int like;                 /* pools of one class of hardware and node size have the same slices */
+  double price;             /* per second and device; NaN unknown */
+} large_pool;
+
+typedef struct large_kind { /* a stage: `data` replicas of `tensor` devices on one island of the pool */
+  int pool, tensor;
+} large_kind;
+
+typedef struct combination { /* samples per micro-batch and data degree of every stage */
+  int64_t b, G, leaves;
+  int64_t most;    /* micro-batches of the busiest column */
+  int D, partials; /* most gradient buffers of any column */
+  double bound;    /* no plan is faster */
+  double value;    /* s or price of the best plan found; INFINITY none */
+  double least;    /* proved bound of the value */
+  int solved;
+  engine_plan *plan;
+} combination;
+
+typedef struct large {
+  composer *c;
+  void *state; /* of the parallelizer */
+  int pools;
+  large_pool *pool;
+  int kinds;
+  large_kind *kind; /* grouped by pool */
+  int combinations;
+  combination *combination; /* by rising bound */
+  int cheapest;             /* plan.objective=price */
+  double max_seconds;       /* of plan.min_throughput */
+  int64_t missing;          /* fewest bytes over the limit of a slice that does not fit, and which */
+  char why[256];
+} large;
+
+typedef struct large_choice {
+  atoll_plan *plan;
+  const combination *at;
+  double composed;              /* its value by the composition's formula, before simulation */
+  double price, transfer_price; /* NaN unknown */
+  int idle_count;
+  char (*idle)[384]; /* free() */
+} large_choice;
+
+/* Collective when comm is not MPI_COMM_NULL: ranks share the combinations and all choose the same plan. */
+atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out);
+
+atoll_err pools_find(large *x);
+void pools_free(large *x);
+/* The parallelizer's answer for a stage that holds in_flight micro-batches; *n = 0: nothing fits. */
+atoll_err pools_ask(large *x, const combination *at, int kind, int first, int last, int64_t in_flight,
+                    atoll_slice_plan *point, int *n);
+/* The fastest answers, each with the most micro-batches in flight that it holds, least seconds first. */
+atoll_err pools_points(large *x, const combination *at, int kind, int first, int last, engine_point out[ENGINE_POINTS],
+                       int *n);
+/* Seconds of one micro-batch of a column over the boundary between stages on two pools, there and back. */
+atoll_err pools_send(const large *x, const combination *at, int p, int q, double *seconds);
+/* Money for what one step moves between stages on two pools, and of a whole chain. */
+double pools_money(const large *x, const combination *at, int p, int q);
+double pools_transfer(const large *x, const combination *at, const engine_plan *plan);
+
+/* Best chain of stages of one combination whose value is at most limit: at->plan, or NULL. */
+atoll_err chain_solve(large *x, combination *at, double limit);
+
+/* The plan of a composition; step_seconds by simulation. price NaN when unknown. */
+atoll_err realize(large *x, const combination *at, const engine_plan *composition, atoll_plan **out, double *price);
+/* Sentences on islands that are not used whole. */
+atoll_err realize_idle(large *x, const combination *at, const atoll_plan *plan, large_choice *out);
+
+#endif
