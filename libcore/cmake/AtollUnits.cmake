@@ -22,13 +22,15 @@ set(ATOLL_ARROWS_topo "")
 set(ATOLL_ARROWS_model "")
 set(ATOLL_ARROWS_kernel "")
 set(ATOLL_ARROWS_data "")
+set(ATOLL_ARROWS_token "")
+set(ATOLL_ARROWS_weights model)
 set(ATOLL_ARROWS_island topo)
 set(ATOLL_ARROWS_profile topo)
 set(ATOLL_ARROWS_layer model kernel)
 set(ATOLL_ARROWS_plan island topo model layer profile)
 set(ATOLL_ARROWS_ckpt model plan)
 set(ATOLL_ARROWS_train layer plan data ckpt model kernel island topo profile)
-set(ATOLL_ARROWS_UNITS core topo model kernel data island profile layer plan ckpt train)
+set(ATOLL_ARROWS_UNITS core topo model kernel data token weights island profile layer plan ckpt train)
 
 # Room of the calling CMakeLists.txt: the unit's name for libcore and modules/<name>, "-" elsewhere (apps, regression
 # may use everything). A test/ folder belongs to the room above it.

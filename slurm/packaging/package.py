@@ -25,6 +25,7 @@ class Atoll(CMakePackage):
     depends_on("libyaml")
     depends_on("xxhash")
     depends_on("jansson")
+    depends_on("pcre2")
     depends_on("gnuplot", type="run")
     depends_on("papi", when="+papi")
     depends_on("cbc", when="+cbc")
