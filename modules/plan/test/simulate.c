@@ -33,6 +33,12 @@ static void interleaved_chunks_divide_the_bubble(void **state) {
           sim_replicas(p, 0, s, 1, 1, 2);
         atoll_simulation *x = sim_run(p, NULL, NULL);
         assert_near(x->pipeline_seconds, (double)G * 3 + (S - 1) * 3.0 / v);
+        for (int s = 0; s < S; s++) { /* forwards before the first backward, which is what memory must hold */
+          int64_t i = s * 2 * v * G, expected = 2 * (S - 1 - s) + (v - 1) * S + 1;
+          while (x->event[i].kind == ATOLL_SIM_FORWARD)
+            i++;
+          assert_int_equal(i - s * 2 * v * G, expected < v * G ? expected : v * G);
+        }
         atoll_simulation_destroy(&x);
         atoll_plan_destroy(&p);
       }
@@ -342,11 +348,13 @@ static void pipelines_sum_layers_together(void **state) {
   p->sum_leaves = 2;
   atoll_simulation *x = sim_run(p, &problem, NULL);
   int sums[4] = {0};
-  double slow = x->replica[2].last_backward;
+  double slow = x->replica[2].last_backward, busy[4] = {0};
   assert_true(slow > x->replica[0].last_backward);
   for (int64_t i = 0; i < x->events; i++)
     if (x->event[i].kind == ATOLL_SIM_REDUCE) {
       sums[x->event[i].replica]++;
+      assert_true(x->event[i].begin >= busy[x->event[i].replica]);
+      busy[x->event[i].replica] = x->event[i].end;
       assert_true(x->event[i].begin >= slow || x->event[i].replica % 2); /* stage 0 of both with the slower one */
     }
   /* Layer 0 | layers 1 2 | layer 3: the second with stage 1 of pipeline 0 and stage 0 of pipeline 1. */

@@ -88,6 +88,14 @@ static void traces_open_in_a_viewer(void **state) {
   const char *last = json_string_value(json_object_get(json_array_get(list, json_array_size(list) - 1), "name"));
   assert_non_null(strstr(last, "events left out: the limit was reached"));
   json_decref(root);
+  /* Another update is another row. */
+  atoll_simulation_destroy(&x);
+  p->pipeline[0].stage[1].replica[0].update_seconds = 1e-3;
+  p->pipeline[0].stage[1].replica[1].update_seconds = 2e-3;
+  x = sim_run(p, NULL, NULL);
+  list = load(x, p, 0, &root);
+  assert_int_equal(processes(list, "rank"), 3);
+  json_decref(root);
   atoll_simulation_destroy(&x);
   atoll_plan_destroy(&p);
 }
