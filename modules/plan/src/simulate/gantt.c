@@ -154,6 +154,11 @@ static void put_label(const chart *c, const sim_group *g, double y0, int stripe)
   put_text(c->f, name);
   if (g->ranks > 1)
     fprintf(c->f, " <tspan class=\"small\">%d alike</tspan>", g->ranks);
+  if (c->row < 26) { /* one line for all */
+    fprintf(c->f, " <tspan class=\"small\">stage %d %s", r->stage, g->islands[0] ? "on " : "");
+    put_text(c->f, g->islands);
+    fputs("</tspan>", c->f);
+  }
   fputs("</text>\n", c->f);
   if (c->row < 26)
     return;
@@ -216,6 +221,9 @@ static void put_head(const chart *c, const char *title, int groups, double width
   put_text(c->f, c->plan->schedule);
   if (groups < ranks)
     fprintf(c->f, "; %d ranks in %d rows: ranks that do the same at the same times share one", ranks, groups);
+  for (int k = 0, chunks = 1; k < c->plan->pipelines && chunks == 1; k++)
+    if ((chunks = c->plan->pipeline[k].stage[0].chunks) > 1)
+      fputs("; the paler, the later the chunk of a stage", c->f);
   if (groups > ROWS_MOST)
     fprintf(c->f, "; the first %d rows are drawn", ROWS_MOST);
   fputs("</text>\n", c->f);
