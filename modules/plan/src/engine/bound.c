@@ -272,29 +272,14 @@ int bound_closes(const search *s, const node *n, const label *l, int f) {
   closed.layer = (int16_t)f;
   closed.next = -1;
   closed.sum += seconds;
-  if (c->groups == 1 || c->width) {
-    for (int g = 0; g < c->groups; g++) {
-      const unit *u = &s->unit[s->kind[c->kind[g]].unit];
-      int used = closed.used[u->dim] + s->kind[c->kind[g]].devices * (c->width ? c->count[g] : width);
-      if (used > s->capacity[u->dim])
-        return 0;
-      closed.used[u->dim] = (uint16_t)used;
-    }
-    return bound_label(s, n, &closed) < s->best_value * (1 - ENGINE_EQUAL);
+  for (int g = 0; g < c->groups; g++) {
+    const unit *u = &s->unit[s->kind[c->kind[g]].unit];
+    int used = closed.used[u->dim] + s->kind[c->kind[g]].devices * (c->width ? c->count[g] : width);
+    if (used > s->capacity[u->dim])
+      return 0;
+    closed.used[u->dim] = (uint16_t)used;
   }
-  /* Not yet split over its kinds: at least the weighted devices of the cheapest. */
-  double so_far = fmax(l->bottleneck, n->low) + closed.sum + fmax(l->sync, n->sync_least), rest = s->least_sum[f];
-  for (int i = 0; i < s->pairs; i++) {
-    double left = 0, each = INFINITY;
-    for (int u = 0; u < s->units; u++)
-      left += s->pair_weight[i][u] * (s->capacity[s->unit[u].dim] - l->used[s->unit[u].dim]);
-    for (int g = 0; g < c->groups; g++)
-      each = fmin(each, s->pair_weight[i][s->kind[c->kind[g]].unit] * s->kind[c->kind[g]].devices);
-    rest = fmax(rest, s->pair_value[i][f] - s->pair_mu[i] * (left - each * width));
-  }
-  if (s->problem->goal == ENGINE_CHEAPEST)
-    return bound_label(s, n, &closed) < s->best_value * (1 - ENGINE_EQUAL);
-  return so_far + rest < s->best_value * (1 - ENGINE_EQUAL);
+  return bound_label(s, n, &closed) < s->best_value * (1 - ENGINE_EQUAL);
 }
 
 double bound_label(const search *s, const node *n, const label *l) {

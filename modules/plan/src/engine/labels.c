@@ -207,45 +207,10 @@ static atoll_err close_counted(search *s, const node *n, int32_t at, int f, doub
   return add_outcome(s, n, at, f, &o, out);
 }
 
-/* Two kinds: the least width, split in every way that the devices allow. */
-static atoll_err close_mixed(search *s, const node *n, int32_t at, int f, double send, outcomes *out) {
-  const label *l = &s->label[at];
-  const choice *c = &s->choice[l->next];
-  outcome o = {.send = send};
-  double seconds = slowest(s, n, l, c, f, l->stages + 1, &o.extra);
-  if (!(seconds < INFINITY))
-    return ATOLL_OK;
-  int64_t most[2], width = n->width ? n->width : least_width(s->problem, n->b, seconds + send, n->high);
-  for (int g = 0; g < 2; g++) {
-    const unit_kind *k = &s->kind[c->kind[g]];
-    int dim = s->unit[k->unit].dim;
-    most[g] = (s->capacity[dim] - l->used[dim]) / k->devices;
-  }
-  for (;; width++) { /* wider stages hold fewer micro-batches in flight */
-    if (width > most[0] + most[1])
-      return ATOLL_OK;
-    o.seconds = slowest(s, n, l, c, f, in_flight(l, width), &o.extra);
-    if ((double)(engine_rounds(s->problem, n->b, width) - 1) * (o.seconds + send) <= n->high * WITHIN)
-      break;
-    if (n->width)
-      return ATOLL_OK;
-  }
-  o.width = width;
-  int64_t low = width - most[1] > 1 ? width - most[1] : 1, high = most[0] < width - 1 ? most[0] : width - 1;
-  for (int64_t a = low; a <= high; a++) {
-    o.count[0] = (uint16_t)a;
-    o.count[1] = (uint16_t)(width - a);
-    ATOLL_TRY(add_outcome(s, n, at, f, &o, out));
-  }
-  return ATOLL_OK;
-}
-
 static atoll_err close_stage(search *s, const node *n, int32_t at, int f, double send, outcomes *out) {
-  const choice *c = &s->choice[s->label[at].next];
   out->n = 0;
-  if (c->width)
-    return close_counted(s, n, at, f, send, out);
-  return c->groups == 1 ? close_single(s, n, at, f, send, out) : close_mixed(s, n, at, f, send, out);
+  return s->choice[s->label[at].next].width ? close_counted(s, n, at, f, send, out)
+                                            : close_single(s, n, at, f, send, out);
 }
 
 /* ---- labels ------------------------------------------------------------------------------------------------------ */

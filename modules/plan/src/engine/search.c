@@ -11,13 +11,13 @@
  * price matters too the node is halved instead. Nodes are tried best bound first; a node is closed when its bound
  * reaches the best plan. What is left open when the work limit ends the search is the gap.
  *
- * Three rounds, each with what the former found as its limit:
+ * Rounds, each with what the former found as its limit:
  *   1. a few labels per layer, for a first plan;
  *   2. stages of one kind, all labels: exact;
  *   3. stages of several kinds. With few devices every staffing is listed by its counts, and routes between replicas
  * are exact: the answer is the optimum over contiguous splits, widths, kinds and mixes, groups in the order of kinds.
- *      With many, pairs of kinds are added, with the slowest pair of replicas standing for all: what is found is real,
- *      but mixes that need exact routes may be missed, so the gap is not closed by it.
+ *      With many, small changes are made to the best plans (improve.c); then the gap says what mixes could still bring,
+ *      by the bounds of the first nodes alone.
  *
  * Rules that discard, and why none discards the optimum:
  *   bound      a partial plan or node whose lower bound reaches the best plan (proofs: bound.c)
@@ -32,12 +32,11 @@
 
 #include "engine/search.h"
 
-#define WORK_DEFAULT  40000000
+#define WORK_DEFAULT  12000000
 #define FEW_STAFFINGS 800
 #define FEW_DEVICES   16
 #define BEAM          16
 #define NARROW        1e-10 /* relative width of a node that is not split any more */
-#define MIXES_SHARE   10    /* part of the work limit for pairs of kinds */
 #define STEP          1.06
 
 double search_value(const search *s, double seconds, double price) {
@@ -47,8 +46,7 @@ double search_value(const search *s, double seconds, double price) {
   return p->goal == ENGINE_CHEAPEST ? price : seconds;
 }
 
-/* The value of a plan that was evaluated: its limits are exact. */
-static double plan_value(const search *s, const engine_plan *plan) {
+double search_plan_value(const search *s, const engine_plan *plan) {
   const engine_problem *p = s->problem;
   if (!(plan->seconds <= p->max_seconds) || (p->max_price < INFINITY && !(plan->price <= p->max_price)))
     return INFINITY;
@@ -110,8 +108,8 @@ static int differs(const engine_problem *p, const engine_plan *a, const engine_p
 /* Takes the plan. */
 static void reject(search *s, engine_plan **plan) {
   int at = 0;
-  double value = plan_value(s, *plan);
-  for (; at < s->rejects && plan_value(s, s->reject[at]) <= value; at++)
+  double value = search_plan_value(s, *plan);
+  for (; at < s->rejects && search_plan_value(s, s->reject[at]) <= value; at++)
     if (!differs(s->problem, s->reject[at], *plan)) {
       engine_plan_destroy(plan);
       return;
@@ -135,8 +133,8 @@ static void reject(search *s, engine_plan **plan) {
   *plan = NULL;
 }
 
-static void keep(search *s, engine_plan **plan) {
-  double value = plan_value(s, *plan);
+void search_keep(search *s, engine_plan **plan) {
+  double value = search_plan_value(s, *plan);
   if (value < s->best_value * (1 - ENGINE_EQUAL)) {
     engine_plan *was = s->best;
     s->best = *plan;
@@ -167,7 +165,7 @@ atoll_err search_offer(search *s, const node *n, const label *final) {
   } else if (err != ATOLL_OK) {
     engine_plan_destroy(&plan);
   } else {
-    keep(s, &plan);
+    search_keep(s, &plan);
   }
   return err;
 }
@@ -363,17 +361,17 @@ static atoll_err work_off(search *s, heap *h, int beam, heap *later, double *los
   return ATOLL_OK;
 }
 
+/* Wide nodes are tried with few labels first: good plans found early save labels later. */
 static atoll_err branch(search *s, double *bound) {
-  heap all = {0}, large = {0};
+  static const int beams[] = {BEAM, 10 * BEAM, 0};
+  heap h[4] = {{0}};
   double lost = INFINITY;
-  atoll_err err = add_ranges(s, &all);
-  if (err == ATOLL_OK)
-    err = work_off(s, &all, BEAM, &large, &lost);
-  if (err == ATOLL_OK)
-    err = work_off(s, &large, 0, NULL, &lost);
+  atoll_err err = add_ranges(s, &h[0]);
+  for (int i = 0; i < 3 && err == ATOLL_OK; i++)
+    err = work_off(s, &h[i], beams[i], &h[i + 1], &lost);
   *bound = fmin(s->best_value, lost);
-  free(all.node);
-  free(large.node);
+  for (int i = 0; i < 4; i++)
+    free(h[i].node);
   return err;
 }
 
@@ -392,6 +390,17 @@ static atoll_err check(const engine_problem *p) {
   return ATOLL_OK;
 }
 
+/* What no plan beats, stages of several kinds included. */
+static atoll_err mixes_bound(search *s, double *bound) {
+  heap h = {0};
+  s->mixed = 1;
+  atoll_err err = add_ranges(s, &h);
+  if (h.n)
+    *bound = fmin(*bound, h.node[0].bound);
+  free(h.node);
+  return err;
+}
+
 static atoll_err run(search *s, double *bound) {
   int listed = 0;
   int64_t devices = 0;
@@ -401,19 +410,18 @@ static atoll_err run(search *s, double *bound) {
   *bound = INFINITY;
   if (!s->units)
     return ATOLL_OK;
-  ATOLL_TRY(space_choices(s, 0));
+  ATOLL_TRY(space_choices(s));
   ATOLL_TRY(first_plans(s));
   ATOLL_TRY(branch(s, bound));
-  if (s->units > 1 || devices <= FEW_DEVICES) {
-    if (devices <= FEW_DEVICES)
-      ATOLL_TRY(space_enumerate(s, FEW_STAFFINGS, &listed));
-    if (!listed)
-      ATOLL_TRY(space_choices(s, 1));
-    if (!listed)
-      s->work_limit = s->work + s->work_limit / MIXES_SHARE;
-    ATOLL_TRY(branch(s, bound));
-  }
-  return ATOLL_OK;
+  if (devices <= FEW_DEVICES)
+    ATOLL_TRY(space_enumerate(s, FEW_STAFFINGS, &listed));
+  if (listed)
+    return branch(s, bound);
+  if (s->units == 1 && !s->merged)
+    return ATOLL_OK;
+  if (!s->problem->equal_widths)
+    ATOLL_TRY(improve_plans(s));
+  return mixes_bound(s, bound);
 }
 
 atoll_err engine_search(const engine_problem *problem, engine_result **out) {
@@ -428,7 +436,7 @@ atoll_err engine_search(const engine_problem *problem, engine_result **out) {
     r->bound = bound;
     r->gap = s.best ? fmax(0, 1 - bound / s.best_value) : INFINITY;
     r->truncated = s.truncated;
-    r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced && (s.units == 1 || s.fixed);
+    r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced && (s.units == 1 || s.mixed);
     r->labels = s.work;
     r->slices = s.points;
     r->reject = s.rejects ? malloc((size_t)s.rejects * sizeof *r->reject) : NULL;

@@ -2,7 +2,8 @@
  *   space    units, resources, ways to staff a stage, remembered slices and sends
  *   bound    what no completion of a partial plan can beat
  *   labels   the dynamic program over partial plans at one bound of the bottleneck
- *   search   which bounds are tried, and when to stop */
+ *   search   which bounds are tried, and when to stop
+ *   improve  small changes to good plans */
 #ifndef ATOLL_PLAN_ENGINE_SEARCH_H
 #define ATOLL_PLAN_ENGINE_SEARCH_H
 
@@ -79,14 +80,15 @@ typedef struct sync_memo { /* a table where the newer entry wins */
 
 typedef struct search {
   const engine_problem *problem;
-  int layers, units, unit_kinds, dims, choices, singles; /* choices [0, singles) have one kind and no count */
+  int layers, units, unit_kinds, dims, choices;
   unit *unit;
   unit_kind *kind;
   int capacity[DIMS];
   choice *choice;
   uint16_t *routes; /* [batches][choices][choices] when counts are given: bit a * GROUPS + b */
   int priced;       /* 1: the objective needs prices */
-  int merged, mixed, fixed;
+  int merged;       /* 1: some unit has several pools */
+  int mixed;        /* 1: stages may have several kinds */
   /* slices */
   int reps, *rep; /* [layers + 1][layers + 1] */
   int like_kinds;
@@ -127,8 +129,9 @@ typedef struct search {
 
 atoll_err space_create(search *s);
 void space_destroy(search *s);
-/* choices of the phase: single kinds; with mixes of kinds; every staffing by count when there are few */
-atoll_err space_choices(search *s, int mixes);
+/* Choices: stages of one kind, as wide as need be. */
+atoll_err space_choices(search *s);
+/* Choices: every staffing by count, when there are at most `most`; else *done is 0 and the choices stay. */
 atoll_err space_enumerate(search *s, int most, int *done);
 int space_points(search *s, int b, int kind, int first, int last, const engine_point **points);
 double space_send(search *s, int b, int layer, int left, int right, int backward);
@@ -171,7 +174,16 @@ atoll_err labels_run(search *s, const node *n, int beam, double *least, int *who
 
 /* What the objective makes of seconds and dollars; INFINITY outside the limits. */
 double search_value(const search *s, double seconds, double price);
+/* The value of an evaluated plan: its limits are exact. */
+double search_plan_value(const search *s, const engine_plan *plan);
+/* Takes an evaluated plan: the best, or one of the rejected, or none. */
+void search_keep(search *s, engine_plan **plan);
 /* A whole plan: evaluated, and kept when it is the best so far. */
 atoll_err search_offer(search *s, const node *n, const label *final);
+
+/* ---- improve ----------------------------------------------------------------------------------------------------- */
+
+/* Small changes to the best plans, as long as one helps. */
+atoll_err improve_plans(search *s);
 
 #endif

@@ -57,13 +57,15 @@ static int near(const engine_problem *p, int a, int b) {
   return 1;
 }
 
-/* Seconds to sum the gradients of all layers over a unit's pools in their order, two replicas of kind `slot` each. */
+/* Seconds to sum the gradients of all layers over a unit's pools in their order, as many replicas of kind `slot` as
+ * they hold. */
 static double ring_seconds(const search *s, const unit *u, int slot) {
   engine_group group[PLACED];
   for (int i = 0; i < u->pools; i++) {
     int first = 0;
     kinds_of(s->problem, u->pool[i], &first);
-    group[i] = (engine_group){first + slot, 2};
+    int count = s->problem->pool[u->pool[i]].devices / s->problem->kind[first + slot].devices;
+    group[i] = (engine_group){first + slot, count > 0 ? count : 1};
   }
   const engine_costs *c = &s->problem->costs;
   return c->sync(c->context, 0, &(engine_stage){0, s->layers, u->pools, group});
@@ -71,9 +73,10 @@ static double ring_seconds(const search *s, const unit *u, int slot) {
 
 /* Links between pools are not all alike: swaps of two pools while they make the ring faster. */
 static void order_pools(const search *s, unit *u) {
+  int first = 0, slot = kinds_of(s->problem, u->pool[0], &first) - 1; /* the widest, as wide stages span pools */
   if (u->pools > PLACED)
     return;
-  double best = ring_seconds(s, u, 0);
+  double best = ring_seconds(s, u, slot);
   for (int better = 1; better;) {
     better = 0;
     for (int i = 0; i < u->pools; i++)
@@ -81,7 +84,7 @@ static void order_pools(const search *s, unit *u) {
         int was = u->pool[i];
         u->pool[i] = u->pool[j];
         u->pool[j] = was;
-        double now = ring_seconds(s, u, 0);
+        double now = ring_seconds(s, u, slot);
         if (now < best * (1 - ENGINE_EQUAL)) {
           best = now;
           better = 1;
@@ -337,22 +340,15 @@ static atoll_err make_buckets(search *s) {
   return ATOLL_OK;
 }
 
-atoll_err space_choices(search *s, int mixes) {
+atoll_err space_choices(search *s) {
   int room = 0;
   free(s->choice);
   free(s->routes);
   s->choice = NULL;
   s->routes = NULL;
-  s->choices = s->singles = 0;
+  s->choices = 0;
   for (int k = 0; k < s->unit_kinds; k++)
     ATOLL_TRY(add_choice(s, &room, &(choice){.groups = 1, .kind = {k}}));
-  s->singles = s->choices;
-  for (int a = 0; mixes && a < s->unit_kinds; a++)
-    for (int b = a + 1; b < s->unit_kinds; b++)
-      if (s->kind[a].unit != s->kind[b].unit)
-        ATOLL_TRY(add_choice(s, &room, &(choice){.groups = 2, .kind = {a, b}}));
-  s->mixed = mixes;
-  s->fixed = 0;
   return make_buckets(s);
 }
 
@@ -407,11 +403,11 @@ atoll_err space_enumerate(search *s, int most, int *done) {
   free(s->routes);
   s->choice = NULL;
   s->routes = NULL;
-  s->choices = s->singles = 0;
+  s->choices = 0;
   ATOLL_TRY(staff(s, 0, &none, &room, most));
   if (s->choices > most)
-    return space_choices(s, 0);
-  s->fixed = s->mixed = 1;
+    return space_choices(s);
+  s->mixed = 1;
   *done = 1;
   size_t pairs = (size_t)s->choices * (size_t)s->choices;
   ATOLL_TRY(take(pairs * (size_t)s->problem->batches, sizeof *s->routes, &s->routes));
