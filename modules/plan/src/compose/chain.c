@@ -22,8 +22,9 @@
  *              first completes the second, with no more in flight
  *
  * Beyond EXACT_DEVICES devices the sweep takes steps of STEP, a layer keeps at most BEAM partial chains (those of least
- * sum), and stages hold the most layers that the bound allows, or one fewer: what that may miss is in the gap, which
- * compares with the relaxed bound of the combination. */
+ * sum), and stages hold the most layers that the bound allows, or one fewer. What that may miss is in the gap: it
+ * compares with (n - 1) times the least bound under which the pools have room for all layers, memory included, plus the
+ * least possible sum. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +64,7 @@ typedef struct chain {
   int labels, room;
   int **bucket, *filled, *bucket_room; /* [L + 1] */
   double theta, limit, best;
-  int cut; /* something was left out by the beam */
+  double least; /* seconds; no chain takes less */
   int64_t work;
   engine_plan *plan;
 } chain;
@@ -96,17 +97,17 @@ static int take(const large_pool *p, int used, int width) {
   return used + width <= p->islands * p->per_island ? used + width : -1;
 }
 
-static int has_room(const chain *c, const label *l) {
+static int has_room(const chain *c, const uint16_t *used, int layers) {
   double room = 0;
-  for (int p = 0; p < c->x->pools && room < l->layer; p++) {
+  for (int p = 0; p < c->x->pools && room < layers; p++) {
     const large_pool *pool = &c->x->pool[p];
     double most = 0;
     for (int k = 0; k < c->kinds; k++)
       if (pool_of(c, k) == p)
-        most = fmax(most, (double)(pool->islands * pool->per_island - l->used[p]) / width_of(c, k) * c->longest[k]);
+        most = fmax(most, (double)(pool->islands * pool->per_island - used[p]) / width_of(c, k) * c->longest[k]);
     room += most;
   }
-  return room >= l->layer - 2; /* the first and last layer are lighter or heavier than inner ones */
+  return room >= layers - 2; /* the first and last layer are lighter or heavier than inner ones */
 }
 
 static int dominates(const chain *c, const label *a, const label *b) {
@@ -152,7 +153,6 @@ static atoll_err keep(chain *c, const label *l) {
   c->filled[at] = kept;
   if (!c->exact && kept >= BEAM) { /* the one of largest sum goes */
     int worst = 0;
-    c->cut = 1;
     for (int i = 1; i < kept; i++)
       worst = c->label[list[i]].sum > c->label[list[worst]].sum ? i : worst;
     if (c->label[list[worst]].sum <= l->sum)
@@ -224,7 +224,7 @@ static atoll_err extend(chain *c, int32_t from, int k, int first, int last) {
   l.layer = (int16_t)first;
   l.kind = (int16_t)k;
   l.parent = from;
-  if (hopeless(c, &l) || !has_room(c, &l))
+  if (hopeless(c, &l) || !has_room(c, l.used, l.layer))
     return ATOLL_OK;
   return keep(c, &l);
 }
@@ -262,7 +262,6 @@ static atoll_err find_longest(chain *c) {
 static atoll_err run(chain *c) {
   c->labels = 0;
   memset(c->filled, 0, (size_t)(c->L + 1) * sizeof *c->filled);
-  ATOLL_TRY(find_longest(c));
   ATOLL_TRY(extend_all(c, -1, c->L));
   for (int l = c->L - 1; l > 0; l--)
     for (int i = 0; i < c->filled[l]; i++)
@@ -332,6 +331,7 @@ static atoll_err find_fastest(chain *c) {
 }
 
 static atoll_err sweep(chain *c) {
+  static const uint16_t nothing_used[POOLS];
   double n = (double)(c->at->most - 1), step = 0;
   for (int i = 0; i < c->candidates; i++) {
     double theta = c->sweep[i], least = n * theta + c->fastest[c->L];
@@ -341,6 +341,10 @@ static atoll_err sweep(chain *c) {
       continue;
     c->theta = theta;
     double before = c->best;
+    ATOLL_TRY(find_longest(c));
+    if (!has_room(c, nothing_used, c->L))
+      continue;
+    c->least = fmin(c->least, least);
     ATOLL_TRY(run(c));
     step = c->best < INFINITY && before < INFINITY ? theta * STEP : theta * 1.004;
   }
@@ -406,7 +410,8 @@ atoll_err chain_solve(large *x, combination *at, double limit) {
              .exact = devices <= EXACT_DEVICES,
              .paid = x->cheapest || x->c->params->max_price > 0,
              .limit = limit,
-             .best = INFINITY};
+             .best = INFINITY,
+             .least = INFINITY};
   if (x->pools > POOLS)
     return atoll_fail(ATOLL_UNSUPPORTED, "plan: the islands are of %d different sorts, at most %d are told apart",
                       x->pools, POOLS);
@@ -415,7 +420,8 @@ atoll_err chain_solve(large *x, combination *at, double limit) {
   x->c->infeasible += err == ATOLL_OK && !c.plan;
   if (err == ATOLL_OK) {
     at->value = c.best;
-    at->least = c.exact ? c.best : fmin(x->cheapest ? at->bound * least_rent(x) * at->D : at->bound, c.best);
+    double relaxed = fmax(c.least, at->bound); /* INFINITY when nothing below the limit has room */
+    at->least = c.exact ? c.best : fmin(x->cheapest ? relaxed * least_rent(x) * at->D : relaxed, c.best);
     at->solved = 1;
     at->plan = c.plan;
     c.plan = NULL;

@@ -11,8 +11,9 @@
  *   first micro-batch passes every layer at its fastest:  T >= (G - 1) t + w.  To keep it a bound for mixtures, devices
  *   are divided without rounding.
  *
- *   Limit. The PILOTS of least bound are composed without a limit; the best of them is the limit of all others. It does
- *   not fall while they are composed, so the answer does not depend on their order, nor on how ranks share them.
+ *   Limit. The first PILOTS of least bound are composed without a limit, then twice as many under the limit of the best
+ *   so far, and so on until no bound is below it. The limit does not fall within a round, so the answer does not depend
+ *   on the order in a round, nor on how ranks share it.
  *
  * Up to ALL_WIDTHS devices every data degree is tried. Beyond, those that are 1, 3 or 5 times a power of two and those
  * that divide an island: a data degree between two of them leaves devices of every island over, or is at most a fifth
@@ -268,10 +269,10 @@ static void describe(const large *x, const combination *k, const atoll_plan *pla
     const atoll_plan_replica *r = &pipe->stage[s].replica[0];
     int e = s + 1, first = pipe->stage[s].chunk[0].first;
     while (e < pipe->stages && pipe->stage[e].replica[0].ranks == r->ranks &&
-           x->c->problem->islands->island[pipe->stage[e].replica[0].island].class_id ==
-               x->c->problem->islands->island[r->island].class_id)
+           strcmp(x->c->problem->islands->island[pipe->stage[e].replica[0].island].model,
+                  x->c->problem->islands->island[r->island].model) == 0)
       e++;
-    at += (size_t)snprintf(text + at, n - at, "%s %d layers on %d x %s", s ? "," : ":",
+    at += (size_t)snprintf(text + at, n - at, "%s %d layers on %d x %.24s", s ? "," : ":",
                            pipe->stage[e - 1].chunk[0].last - first, e - s,
                            x->c->problem->islands->island[r->island].model);
     if (at < n && r->ranks > 1)
@@ -360,8 +361,11 @@ static atoll_err nothing(const large *x) {
     return atoll_fail(ATOLL_INFEASIBLE,
                       "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
                       c->problem->global_batch, c->world);
+  char nowhere[512] = "";
+  if (p->target == 0) /* else a layer may be cut */
+    ATOLL_TRY(compose_nowhere(c, nowhere, sizeof nowhere));
   if (x->missing < INT64_MAX && x->why[0])
-    return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: nearest is %s", x->why);
+    return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: %s%snearest is %s", nowhere, nowhere[0] ? "; " : "", x->why);
   if (p->max_price > 0 || p->min_throughput > 0)
     return atoll_fail(ATOLL_INFEASIBLE,
                       "no plan meets plan.max_price and plan.min_throughput (0 = none): they are %g and %g tokens/s",
@@ -390,13 +394,14 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
   ATOLL_TRY_GOTO(err, done, together(comm, c->parallelizer->begin(problem, c->params, &x.state)));
   ATOLL_TRY_GOTO(err, done, together(comm, pools_find(&x)));
   ATOLL_TRY_GOTO(err, done, together(comm, list_combinations(&x)));
-  int pilots = x.combinations < PILOTS ? x.combinations : PILOTS, last = x.combinations;
-  ATOLL_TRY_GOTO(err, done, solve(&x, comm, 0, pilots, INFINITY));
-  for (int i = 0; i < pilots; i++)
-    limit = fmin(limit, x.combination[i].value);
-  while (!x.cheapest && c->monotone && last > pilots && x.combination[last - 1].bound * (1 - 1e-12) >= limit)
-    last--;
-  ATOLL_TRY_GOTO(err, done, solve(&x, comm, pilots, last, limit));
+  for (int first = 0, round = PILOTS, last = x.combinations; first < last; round *= 2) {
+    int end = first + round < last ? first + round : last;
+    ATOLL_TRY_GOTO(err, done, solve(&x, comm, first, end, limit));
+    for (; first < end; first++)
+      limit = fmin(limit, x.combination[first].value);
+    while (!x.cheapest && c->monotone && last > first && x.combination[last - 1].bound * (1 - 1e-12) >= limit)
+      last--;
+  }
   int n = finalists(&x, list);
   for (int i = 0; i < n; i++)
     ATOLL_TRY_GOTO(err, done, share_plan(comm, (int)(list[i] - x.combination), list[i]));

@@ -16,7 +16,6 @@ typedef struct large_pool { /* islands that are alike: class, size, links, zone,
   int islands, *island;     /* [islands] */
   int per_island, per_node; /* devices; of a node: the greatest number that divides every node's */
   int node;                 /* one of its nodes */
-  int like;                 /* pools of one class of hardware and node size have the same slices */
   double price;             /* per second and device; NaN unknown */
 } large_pool;
 

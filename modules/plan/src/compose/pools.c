@@ -77,25 +77,22 @@ static const atoll_topo_node *place_of(const large *x, int island) {
   return &x->c->problem->topo->node[node_at(x, island, 0)];
 }
 
-static int belongs(const large *x, const large_pool *p, int island, int share) {
-  const atoll_islands *is = x->c->problem->islands;
-  int first = p->island[0];
-  return is->island[first].class_id == is->island[island].class_id &&
-         is->island[first].speed_id == is->island[island].speed_id &&
-         is->island[first].memory == is->island[island].memory &&
-         is->island[first].gemm_f32 == is->island[island].gemm_f32 &&
-         is->island[first].bandwidth == is->island[island].bandwidth && p->per_island == x->c->devices[island] &&
-         p->per_node == share && strcmp(place_of(x, first)->zone, place_of(x, island)->zone) == 0 &&
-         place_of(x, first)->price == place_of(x, island)->price && same_links(x, first, island) &&
-         seen_alike(x, first, island);
+/* Hardware that costs the same. Without a profile a node's kind is only a name; with one it is part of the key. */
+static int same_hardware(const large *x, int a, int b) {
+  const atoll_island *i = &x->c->problem->islands->island[a], *j = &x->c->problem->islands->island[b];
+  if (x->c->problem->profile ? i->class_id != j->class_id || i->speed_id != j->speed_id
+                             : strcmp(i->model, j->model) != 0)
+    return 0;
+  return i->memory == j->memory && i->gemm_f32 == j->gemm_f32 && i->gemm_bf16 == j->gemm_bf16 &&
+         i->bandwidth == j->bandwidth;
 }
 
-static int likes(const large_pool *a, const large_pool *b, const atoll_islands *is) {
-  const atoll_island *i = &is->island[a->island[0]], *j = &is->island[b->island[0]];
-  return i->class_id == j->class_id && i->speed_id == j->speed_id && i->memory == j->memory &&
-         i->gemm_f32 == j->gemm_f32 && i->bandwidth == j->bandwidth && i->latency_in == j->latency_in &&
-         i->bandwidth_in == j->bandwidth_in && i->latency_out == j->latency_out &&
-         i->bandwidth_out == j->bandwidth_out && a->per_node == b->per_node && a->per_island == b->per_island;
+static int belongs(const large *x, const large_pool *p, int island, int share) {
+  int first = p->island[0];
+  return same_hardware(x, first, island) && p->per_island == x->c->devices[island] && p->per_node == share &&
+         strcmp(place_of(x, first)->zone, place_of(x, island)->zone) == 0 &&
+         place_of(x, first)->price == place_of(x, island)->price && same_links(x, first, island) &&
+         seen_alike(x, first, island);
 }
 
 static int pays(const large *x) {
@@ -141,10 +138,6 @@ atoll_err pools_find(large *x) {
     pool->island[pool->islands++] = i;
   }
   for (int p = 0; p < x->pools; p++) {
-    int q = 0;
-    while (!likes(&x->pool[q], &x->pool[p], c->problem->islands))
-      q++;
-    x->pool[p].like = q;
     if (pays(x) && isnan(x->pool[p].price))
       return atoll_fail(ATOLL_USAGE,
                         "plan.objective and plan.max_price need the price of every device: node %s declares none",
