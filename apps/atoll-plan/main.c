@@ -34,6 +34,7 @@ static const atoll_cli_flag flags[] = {
     {"case", "FILE", "plan a case of the neutral scorer instead of a job; needs --profiles, --judge writes the plan"},
     {"lose", "TEXT", "case: plan without \"GPU ZONE COUNT\" (more after commas) and show what changes"},
     {"add", "TEXT", "case: plan with \"GPU ZONE COUNT\" more (more after commas) and show what changes"},
+    {"facts", "FILE", "hold plans that others recorded against our model, and our tuner's plan against them"},
     {"json", "FILE", "accuracy: write the figures as JSON"},
     {NULL, NULL, NULL}};
 
@@ -260,6 +261,10 @@ int main(int argc, char **argv) {
   if (err == ATOLL_OK && !done &&
       (atoll_cli_value(w.cli, "case") || atoll_cli_value(w.cli, "lose") || atoll_cli_value(w.cli, "add"))) {
     err = plan_case(w.cli, w.rank);
+    done = 1;
+  }
+  if (err == ATOLL_OK && !done && atoll_cli_value(w.cli, "facts")) {
+    err = w.rank == 0 ? plan_facts(w.cli) : ATOLL_OK;
     done = 1;
   }
   if (err == ATOLL_OK && !done && atoll_cli_value(w.cli, "accuracy")) {

@@ -7,4 +7,7 @@
 /* --accuracy DIR --profiles DIR [--json FILE] [--explain] */
 atoll_err plan_accuracy(const atoll_cli *cli);
 
+/* --facts FILE: MISMATCH when a figure is further off than atoll/facts.h promises. */
+atoll_err plan_facts(const atoll_cli *cli);
+
 #endif
