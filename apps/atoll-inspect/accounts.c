@@ -188,7 +188,7 @@ static atoll_err show(const char *path, const inspect_options *o, atoll_err (*bo
   size_t bytes;
   atoll_store *s = NULL;
   ATOLL_TRY(run_file(path, file, sizeof file));
-  ATOLL_TRY(atoll_store_open(file, ATOLL_STORE_READ, &s));
+  ATOLL_TRY(run_open(file, &s));
   FILE *f = output_open(&text, &bytes);
   atoll_err err = f ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "output");
   if (f) {

@@ -135,7 +135,11 @@ atoll_err inspect_status(const char *path, const inspect_options *o, atoll_err *
   printf("%s : %s , attempt %d\n", path, atoll_run_state_name(state), r.attempt);
   if (ended) {
     printf("%s : %s\n", atoll_err_name(r.code), r.reason);
-    printf("ended %s , last committed step %lld\n", atoll_clock_iso(r.wall, when, sizeof when), (long long)r.last_step);
+    printf("ended %s , ", atoll_clock_iso(r.wall, when, sizeof when));
+    if (r.last_step < 0)
+      printf("no step committed\n");
+    else
+      printf("last committed step %lld\n", (long long)r.last_step);
   } else if (state == ATOLL_RUN_DEAD) {
     printf("attempt %d ended without a word; the same command resumes from the last committed checkpoint\n", r.attempt);
   }
@@ -146,10 +150,7 @@ atoll_err inspect_status(const char *path, const inspect_options *o, atoll_err *
  */
 
 static atoll_err verify_store(const char *file) {
-  atoll_store *s = NULL;
   run_table t;
-  ATOLL_TRY(atoll_store_open(file, ATOLL_STORE_READ, &s));
-  atoll_store_close(&s);
   ATOLL_TRY(table_load(file, 0, &t));
   printf("%s : good , %lld rows\n", file, (long long)t.steps.rows);
   table_free(&t);

@@ -57,6 +57,8 @@ atoll_err inspect_stop(const char *path, const inspect_options *o);
 
 /* path, or path/run.h5 when path is a directory. NOINPUT when there is none. */
 atoll_err run_file(const char *path, char *buf, size_t n);
+/* Opens a run file to read; CORRUPT when it is HDF5 but not a run's. */
+atoll_err run_open(const char *file, atoll_store **store);
 /* Output of a command: standard output or o->out, written whole or not at all. */
 FILE *output_open(char **text, size_t *bytes);
 atoll_err output_close(FILE *f, char **text, size_t *bytes, const char *out);

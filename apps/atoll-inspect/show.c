@@ -73,7 +73,7 @@ static int compare_places(const void *a, const void *b) {
 
 /* NULL without memory or without the column. */
 static place *index_steps(const column *c, int64_t rows) {
-  place *p = c ? malloc((size_t)(rows ? rows : 1) * sizeof *p) : NULL;
+  place *p = malloc((size_t)(rows ? rows : 1) * sizeof *p);
   for (int64_t i = 0; p && i < rows; i++)
     p[i] = (place){c->v[i], i};
   if (p)
@@ -179,14 +179,17 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
                              double tolerance, int missing_counts, int *differences) {
   const column *step = table_find(a, key);
   int64_t common = 0, only_a = 0;
-  place *other = index_steps(table_find(b, key), b->rows);
+  const column *steps = table_find(b, key);
+  if (!step || !steps)
+    return atoll_fail(ATOLL_CORRUPT, "/metrics of the %s run has no %s column", step ? "second" : "first", key);
+  place *other = index_steps(steps, b->rows);
   if (!other)
-    return step ? atoll_fail(ATOLL_NOMEM, "index of %lld rows", (long long)b->rows) : ATOLL_OK;
+    return atoll_fail(ATOLL_NOMEM, "index of %lld rows", (long long)b->rows);
   for (int k = 0; names[k]; k++) {
     const column *x = table_find(a, names[k]), *y = table_find(b, names[k]);
     double worst = 0, where = NAN;
     int64_t differ = 0;
-    if (!x || !y || !step)
+    if (!x || !y)
       continue;
     common = only_a = 0;
     for (int64_t i = 0; i < a->rows; i++) {

@@ -23,6 +23,22 @@ atoll_err run_file(const char *path, char *buf, size_t n) {
   return ATOLL_OK;
 }
 
+atoll_err run_open(const char *file, atoll_store **store) {
+  char format[64] = "";
+  atoll_store *s = NULL;
+  ATOLL_TRY(atoll_store_open(file, ATOLL_STORE_READ, &s));
+  atoll_err err = ATOLL_OK;
+  if (atoll_store_has_attr(s, "/", "format"))
+    err = atoll_store_get_attr_text(s, "/", "format", format, sizeof format);
+  if (err == ATOLL_OK && strcmp(format, "atoll-run") != 0)
+    err = atoll_fail(ATOLL_CORRUPT, "%s is not a run file: its format is '%s', expected 'atoll-run'", file, format);
+  if (err == ATOLL_OK)
+    *store = s;
+  else
+    atoll_store_close(&s);
+  return err;
+}
+
 const column *table_find(const table *t, const char *name) {
   for (int i = 0; i < t->columns; i++)
     if (!strcmp(t->column[i].name, name))
@@ -85,7 +101,7 @@ static atoll_err load_column(void *arg, const char *path, int is_dataset) {
 static atoll_err load_file(const char *path, run_table *t) {
   loader l = {.t = t};
   memset(t, 0, sizeof *t);
-  ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_READ, &l.store));
+  ATOLL_TRY(run_open(path, &l.store));
   atoll_err err = atoll_store_has(l.store, "/metrics")
                       ? atoll_store_visit(l.store, "/metrics", load_column, &l)
                       : atoll_fail(ATOLL_CORRUPT, "%s has no /metrics: not a run file", path);

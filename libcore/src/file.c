@@ -160,7 +160,7 @@ atoll_err atoll_path_join(char *buf, size_t n, const char *dir, const char *name
   const char *between = len && dir[len - 1] != '/' ? "/" : "";
   int want = snprintf(buf, n, "%s%s%s", dir, between, name);
   if (want < 0 || (size_t)want >= n)
-    return atoll_fail(ATOLL_INTERNAL, "path %s%s%s has %d characters, room for %zu", dir, between, name, want,
+    return atoll_fail(ATOLL_USAGE, "path %s%s%s has %d characters, room for %zu", dir, between, name, want,
                       n ? n - 1 : 0);
   return ATOLL_OK;
 }

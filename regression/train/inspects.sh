@@ -86,6 +86,11 @@ for command in ls metrics export counters memory verify plot; do
   says 'empty'
 done
 expect 66 "$I" status empty
+# HDF5 of another kind is no run, whatever its groups are called.
+for command in metrics counters memory verify; do
+  expect 65 "$I" $command done/ckpt/step-00000020.a1/model.h5
+  says 'not a run file'
+done
 expect 65 "$I" diff done junk
 says 'junk/run.h5'
 expect 64 "$I" statsu done

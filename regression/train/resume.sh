@@ -10,6 +10,10 @@ train 2 again
 says 'resumed'
 same base again
 says 'loss is the same bit for bit in 20 common rows'
+# An attempt that fails before it finds its checkpoint does not make the committed ones unsaid.
+expect 66 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=again data.train=nowhere.txt
+expect 66 "$(atoll atoll-inspect)" status again
+says 'last committed step 20'
 
 train 4 fewer train.steps=11 plan.stages=2 plan.data_parallel=2
 train 2 fewer plan.stages=2

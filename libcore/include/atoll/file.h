@@ -65,7 +65,7 @@ ATOLL_API atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **tok
 ATOLL_API void atoll_file_lock_release(atoll_file_lock **token);
 /** Only looks: OK when nobody holds the lock or its holder provably ended, else BUSY. */
 ATOLL_API atoll_err atoll_file_lock_probe(const char *path);
-/** dir/name into buf; INTERNAL when it does not fit. */
+/** dir/name into buf; USAGE when it does not fit. */
 ATOLL_API atoll_err atoll_path_join(char *buf, size_t n, const char *dir, const char *name);
 
 ATOLL_END_C

@@ -181,7 +181,14 @@ static atoll_err write_rest(const char *tmp, const char *final, const char *ckpt
   ATOLL_TRY(atoll_file_sync_dir(tmp));
   atoll_fault_point("ckpt.commit.written");
   ATOLL_TRY(atoll_file_rename(tmp, final));
-  ATOLL_TRY(atoll_file_sync_dir(ckpt_dir));
+  err = atoll_file_sync_dir(ckpt_dir);
+  if (err != ATOLL_OK) { /* a save that failed leaves no name, or the next one at this step would meet it */
+    char *message = strdup(atoll_err_message());
+    (void)atoll_file_rename(final, tmp);
+    atoll_err_set_message(message ? message : "");
+    free(message);
+    return err;
+  }
   atoll_fault_point("ckpt.renamed");
   return ATOLL_OK;
 }

@@ -90,17 +90,17 @@ static void add_line(char **report, const char *dir, const char *why) {
   *report = grown;
 }
 
-/* Rank 0's list, newest first, one directory a line. */
-static atoll_err share_list(MPI_Comm comm, int rank, const char *ckpt_dir, char **text) {
+/* Rank 0's list, newest first, each ended by a NUL: a path may hold any other byte. */
+static atoll_err share_list(MPI_Comm comm, int rank, const char *ckpt_dir, char **list, int64_t *list_bytes) {
   char **dirs = NULL, *lines = NULL;
-  int64_t *steps = NULL, bytes = 0;
+  int64_t *steps = NULL;
   size_t n = 0, length = 0;
   void *shared = NULL;
   atoll_err err = rank == 0 ? atoll_ckpt_list(ckpt_dir, &dirs, &steps, &n) : ATOLL_OK;
   FILE *f = open_memstream(&lines, &length);
   if (f) {
     for (size_t i = n; i-- > 0;)
-      fprintf(f, "%s\n", dirs[i]);
+      fwrite(dirs[i], 1, strlen(dirs[i]) + 1, f);
     fclose(f);
   } else if (err == ATOLL_OK) {
     err = atoll_fail(ATOLL_NOMEM, "list of checkpoints");
@@ -111,28 +111,23 @@ static atoll_err share_list(MPI_Comm comm, int rank, const char *ckpt_dir, char 
   free(steps);
   err = atoll_agree(comm, err);
   if (err == ATOLL_OK)
-    err = atoll_share_bytes(comm, 0, lines, (int64_t)length, &shared, &bytes);
+    err = atoll_share_bytes(comm, 0, lines, (int64_t)length, &shared, list_bytes);
   free(lines);
   ATOLL_TRY(err);
-  *text = malloc((size_t)bytes + 1);
-  err = *text ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "list of checkpoints");
-  if (*text) {
-    memcpy(*text, shared, (size_t)bytes);
-    (*text)[bytes] = '\0';
-  }
-  free(shared);
-  return atoll_agree(comm, err);
+  *list = shared;
+  return ATOLL_OK;
 }
 
 atoll_err atoll_ckpt_find(MPI_Comm comm, const char *ckpt_dir, char *dir, size_t n, char **report) {
   int rank, size;
   MPI_Comm_rank(comm, &rank);
   MPI_Comm_size(comm, &size);
-  char *list = NULL, *save = NULL;
+  char *list = NULL;
+  int64_t bytes = 0;
   *report = NULL;
-  ATOLL_TRY(share_list(comm, rank, ckpt_dir, &list));
+  ATOLL_TRY(share_list(comm, rank, ckpt_dir, &list, &bytes));
   atoll_err found = ATOLL_NOINPUT;
-  for (char *one = strtok_r(list, "\n", &save); one && found != ATOLL_OK; one = strtok_r(NULL, "\n", &save)) {
+  for (const char *one = list; one < list + bytes && found != ATOLL_OK; one += strlen(one) + 1) {
     atoll_err err = check_together(comm, rank, size, one);
     if (err == ATOLL_OK) {
       snprintf(dir, n, "%s", one);

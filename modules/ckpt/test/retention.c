@@ -26,6 +26,12 @@ int main(int argc, char **argv) {
   CHECK(atoll_file_remove_tree("ckpt-keep") == ATOLL_OK);
   CHECK(atoll_ckpt_find(MPI_COMM_WORLD, "ckpt-keep", dir, sizeof dir, &report) == ATOLL_NOINPUT);
   CHECK(report == NULL);
+  /* A path may hold a line break. */
+  CHECK(atoll_file_remove_tree("ckpt\nkeep") == ATOLL_OK);
+  CHECK(save_model(MPI_COMM_WORLD, "ckpt\nkeep", 1, 1, 1) == ATOLL_OK);
+  CHECK(atoll_ckpt_find(MPI_COMM_WORLD, "ckpt\nkeep", dir, sizeof dir, &report) == ATOLL_OK);
+  CHECK(!strcmp(dir, "ckpt\nkeep/step-00000001.a1") && report == NULL);
+  CHECK(atoll_file_remove_tree("ckpt\nkeep") == ATOLL_OK);
   MPI_Finalize();
   return 0;
 }
