@@ -17,6 +17,9 @@
 
 #include "engine/search.h"
 
+#define SLICES_MANY 30000
+#define SLICES_WORK 256 /* slices looked at that count as one label's work */
+
 /* Least exposed sends of kind k on layers [f, l). */
 static double least_send(search *s, int b, int kind, int f, int l) {
   double act = 0, grad = 0;
@@ -150,17 +153,22 @@ static double choose_pairs(search *s) {
   s->pairs = 0;
   if (!(all > 0) || s->unit_kinds > DIMS * 16)
     return best;
-  for (int tilted = 0; tilted < (s->units > 1 ? s->units : 1); tilted++)
+  /* A bound of many slices is worth fewer pairs. */
+  int64_t slices = (int64_t)s->unit_kinds * s->layers * s->layers / 2;
+  size_t every = slices > SLICES_MANY ? 3 : 1;
+  int most_tilted = s->units > 1 && every == 1 ? s->units : 1;
+  for (int tilted = 0; tilted < most_tilted; tilted++)
     for (int t = 0; t < 3; t++) {
-      if ((t == 0 && tilted > 0) || (t > 0 && s->units == 1))
+      if ((t == 0 && tilted > 0) || (t > 0 && (s->units == 1 || every > 1)))
         continue;
       double weight[DIMS] = {0}, left = 0;
       memcpy(weight, natural, sizeof natural);
       weight[tilted] *= tilts[t];
       for (int u = 0; u < s->units; u++)
         left += weight[u] * s->capacity[s->unit[u].dim];
-      for (size_t m = 0; m < sizeof mus / sizeof *mus; m++) {
+      for (size_t m = 0; m < sizeof mus / sizeof *mus; m += every) {
         double mu = mus[m] * s->least_sum[s->layers] / left;
+        s->work += slices / SLICES_WORK;
         weigh(s, weight, mu, per);
         best_splits(s, 1, per, s->scratch);
         double v = s->scratch[s->layers] - mu * left;

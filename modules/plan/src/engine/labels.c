@@ -20,6 +20,7 @@
 
 #include "engine/search.h"
 
+#define COMPARED   32      /* comparisons that count as one label's work */
 #define LABELS_MAX 3000000 /* of a node: some 500 MB */
 
 typedef struct outcome { /* a stage closed, the left neighbour's choice still open */
@@ -255,8 +256,10 @@ static atoll_err insert(search *s, const label *l) {
   memcpy(r.used, l->used, sizeof r.used);
   int at = 0, kept;
   for (; at < b->n && b->label[at].sum <= r.sum; at++)
-    if (dominates(&b->label[at], &r))
+    if (dominates(&b->label[at], &r)) {
+      s->work += at / COMPARED;
       return ATOLL_OK;
+    }
   kept = at;
   for (int i = at; i < b->n; i++)
     if (!dominates(&r, &b->label[i])) {
@@ -264,6 +267,7 @@ static atoll_err insert(search *s, const label *l) {
         b->label[kept] = b->label[i];
       kept++;
     }
+  s->work += b->n / COMPARED;
   b->n = kept;
   if (b->n == b->room) {
     int room = b->room ? 2 * b->room : 8;

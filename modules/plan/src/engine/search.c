@@ -32,7 +32,7 @@
 
 #include "engine/search.h"
 
-#define WORK_DEFAULT  12000000
+#define WORK_DEFAULT  24000000 /* some 5 s */
 #define FEW_STAFFINGS 800
 #define FEW_DEVICES   16
 #define BEAM          16
@@ -316,20 +316,35 @@ static atoll_err split(search *s, heap *h, node n, double V) {
   return add_node(h, upper);
 }
 
-/* A first plan: few labels per layer, at some bottlenecks above the least. */
+static atoll_err try_node(search *s, node n) {
+  double V;
+  int whole;
+  bound_node(s, &n);
+  return open(s, &n) ? labels_run(s, &n, BEAM, &V, &whole) : ATOLL_OK;
+}
+
+/* All stages equally wide, any bottleneck: one node for each width that saves a micro-batch. */
+static atoll_err even_plans(search *s, int b, double most) {
+  int64_t rounds = 0;
+  for (int width = 1, top = widest(s); width <= top; width++) {
+    if (engine_rounds(s->problem, b, width) == rounds)
+      continue;
+    rounds = engine_rounds(s->problem, b, width);
+    double low = bound_least_bottleneck(s, b, width, most);
+    if (low < INFINITY)
+      ATOLL_TRY(try_node(s, (node){.b = b, .width = width, .low = low, .high = most, .sync_most = INFINITY}));
+  }
+  return ATOLL_OK;
+}
+
+/* First plans: few labels per layer, at some bottlenecks above the least, and with equal widths. */
 static atoll_err first_plans(search *s) {
   static const double above[] = {1.02, 1.06, 1.12, 1.2, 1.32, 1.5, 1.8, 2.4, 3.5, 6, 12, 30, 100};
   for (int b = 0; b < s->problem->batches; b++) {
     double most = longest(s, b), low = bound_least_bottleneck(s, b, 0, most);
-    for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY; i++) {
-      node n = {.b = b, .high = fmin(low * above[i], most), .sync_most = INFINITY};
-      double V;
-      int whole;
-      bound_node(s, &n);
-      if (!open(s, &n))
-        continue;
-      ATOLL_TRY(labels_run(s, &n, BEAM, &V, &whole));
-    }
+    for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY && !s->problem->equal_widths; i++)
+      ATOLL_TRY(try_node(s, (node){.b = b, .high = fmin(low * above[i], most), .sync_most = INFINITY}));
+    ATOLL_TRY(even_plans(s, b, most));
   }
   return ATOLL_OK;
 }

@@ -96,7 +96,32 @@ static void order_pools(const search *s, unit *u) {
   }
 }
 
-/* Units in the order of their first pools. */
+enum { ALONE, IF_NEAR, IF_LIKE };
+
+/* unit_of[pool], in the order of their first pools; -1: not used. Returns how many. */
+static int assign_units(const search *s, int merge, int *unit_of) {
+  const engine_problem *p = s->problem;
+  int units = 0;
+  for (int i = 0; i < p->pools; i++) {
+    int first = 0;
+    unit_of[i] = -1;
+    if (!kinds_of(p, i, &first) || (s->priced && isnan(p->pool[i].price)))
+      continue;
+    for (int j = 0; j < i && merge != ALONE && unit_of[i] < 0; j++) { /* with the first pool of a unit */
+      int leads = unit_of[j] >= 0;
+      for (int k = 0; k < j && leads; k++)
+        leads = unit_of[k] != unit_of[j];
+      if (leads && same_kinds(p, j, i) && (merge == IF_LIKE || near(p, j, i)))
+        unit_of[i] = unit_of[j];
+    }
+    if (unit_of[i] < 0)
+      unit_of[i] = units++;
+  }
+  return units;
+}
+
+#define UNITS_FEW 5 /* with more, pools are merged even if links between them are slow */
+
 static atoll_err make_units(search *s) {
   const engine_problem *p = s->problem;
   int64_t devices = 0;
@@ -105,34 +130,30 @@ static atoll_err make_units(search *s) {
   ATOLL_TRY(take((size_t)p->pools, sizeof *unit_of, &unit_of));
   for (int i = 0; i < p->pools; i++)
     devices += p->pool[i].devices;
-  int merge = p->pools > DIMS || (p->pools > 2 && devices > 16);
-  for (int i = 0; i < p->pools; i++) {
-    int u = 0, first = 0;
-    unit_of[i] = -1;
-    if (!kinds_of(p, i, &first) || (s->priced && isnan(p->pool[i].price)))
+  int merge = p->pools > DIMS || (p->pools > 2 && devices > 16) ? IF_NEAR : ALONE;
+  if (assign_units(s, merge, unit_of) > UNITS_FEW && merge != ALONE)
+    assign_units(s, IF_LIKE, unit_of);
+  atoll_err err = ATOLL_OK;
+  for (int i = 0; i < p->pools && err == ATOLL_OK; i++) {
+    unit *u = &s->unit[unit_of[i] < 0 ? 0 : unit_of[i]];
+    if (unit_of[i] >= DIMS) /* no room for more: the rest stays idle */
+      s->truncated = 1;
+    if (unit_of[i] < 0 || unit_of[i] >= DIMS)
       continue;
-    while (u < s->units && !(merge && same_kinds(p, s->unit[u].pool[0], i) && near(p, s->unit[u].pool[0], i)))
-      u++;
-    if (u == s->units) {
-      if (u == DIMS) { /* no room for more: the rest stays idle */
-        s->truncated = 1;
-        continue;
-      }
-      s->units++;
-      free(s->unit[u].pool);
-      atoll_err err = take((size_t)p->pools, sizeof *s->unit[u].pool, &s->unit[u].pool);
-      if (err != ATOLL_OK) {
-        free(unit_of);
-        return err;
-      }
-      s->unit[u].price = INFINITY;
+    if (unit_of[i] >= s->units) {
+      s->units = unit_of[i] + 1;
+      u->price = INFINITY;
+      err = take((size_t)p->pools, sizeof *u->pool, &u->pool);
     }
-    s->unit[u].pool[s->unit[u].pools++] = i;
-    s->unit[u].devices += p->pool[i].devices;
-    s->unit[u].price = fmin(s->unit[u].price, p->pool[i].price);
-    s->merged |= s->unit[u].pools > 1;
+    if (err != ATOLL_OK)
+      break;
+    u->pool[u->pools++] = i;
+    u->devices += p->pool[i].devices;
+    u->price = fmin(u->price, p->pool[i].price);
+    s->merged |= u->pools > 1;
   }
   free(unit_of);
+  ATOLL_TRY(err);
   for (int u = 0; u < s->units; u++)
     order_pools(s, &s->unit[u]);
   return ATOLL_OK;
