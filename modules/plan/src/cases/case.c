@@ -186,13 +186,28 @@ static atoll_err case_feasible(const atoll_case *c) {
   return ATOLL_OK;
 }
 
+/* Bytes of weights, gradients and optimizer, however they are split. */
+static double least_states(const atoll_case *c) {
+  double least = INFINITY;
+  for (int k = 0; k < c->kinds; k++)
+    least = fmin(least, (case_bytes(c, 0, k, 0, c->layers, 0) - case_bytes(c, 0, k, 0, 0, 0)) * c->kind[k].devices);
+  return least;
+}
+
 static atoll_err case_infeasible(const atoll_case *c, const engine_result *result) {
   char limit[160] = "";
+  double have = 0, need = least_states(c);
+  for (int i = 0; i < c->pools; i++)
+    have += c->pool[i].count * c->gpu[c->pool[i].gpu].memory;
+  if (need > have)
+    return atoll_fail(ATOLL_INFEASIBLE,
+                      "%s: %s needs %.0f bytes for weights, gradients and optimizer, all devices have %.0f", c->path,
+                      c->model, need, have);
   if (c->max_price < INFINITY)
     snprintf(limit, sizeof limit, " at a price of at most %.6g per iteration", c->max_price);
   else if (c->max_seconds < INFINITY)
     snprintf(limit, sizeof limit, " with at least %.6g iterations per second", 1 / c->max_seconds);
-  return atoll_fail(ATOLL_INFEASIBLE, "%s: no plan fits the devices%s%s", c->path, limit,
+  return atoll_fail(ATOLL_INFEASIBLE, "%s: no plan found for these devices%s%s", c->path, limit,
                     result && result->truncated ? " (the search was cut short)" : "");
 }
 

@@ -51,12 +51,21 @@ static void print_head(const atoll_case_plan *p, FILE *f) {
   if (!isnan(best->price))
     fprintf(f, ", $ %.6g per iteration (%.6g of it for transfers)", best->price, best->transfer_price);
   fprintf(f, "\nmicro-batch %" PRId64 ", %d stage%s", c->batch[best->b], best->stages, best->stages == 1 ? "" : "s");
-  if (p->result->proved)
-    fprintf(f, "; proved optimal in the space of contiguous splits, widths, degrees and mixes\n");
-  else if (p->result->truncated || p->result->gap > 1e-9)
-    fprintf(f, "; not proved: at most %.2g %% better may exist\n", 100 * p->result->gap);
+  const engine_result *r = p->result;
+  if (r->proved)
+    fprintf(f, "; proved optimal: contiguous splits, any widths, degrees and mixes\n");
+  else if (r->uniform)
+    fprintf(
+        f,
+        "; proved optimal with one kind of device per stage; mixing kinds in a stage was tried and cannot give more "
+        "than %.2g %%\n",
+        100 * r->gap / (1 - r->gap));
+  else if (r->truncated)
+    fprintf(f, "; not proved: the search was cut short; no plan is more than %.2g %% better\n",
+            100 * r->gap / (1 - r->gap));
   else
-    fprintf(f, "; optimal among stages of one kind of device; mixes and zones tried in part\n");
+    fprintf(f, "; not proved: like pools were filled one after the other; no plan is more than %.2g %% better\n",
+            100 * r->gap / (1 - r->gap));
 }
 
 static void print_stages(const atoll_case_plan *p, FILE *f) {

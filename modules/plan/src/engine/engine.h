@@ -134,7 +134,8 @@ typedef struct engine_result {
   engine_plan *best;
   double bound;  /* no plan in the space is better: seconds, or $ for ENGINE_CHEAPEST */
   double gap;    /* (best - bound) / best; 0 when proved */
-  int proved;    /* within the space named in search.c */
+  int proved;    /* the best of all in the space named in search.c */
+  int uniform;   /* the best of all whose stages are of one kind each */
   int truncated; /* the work limit cut the search short */
   int64_t labels, slices;
   int rejected; /* best other plans, of different micro-batch, depth or devices; best first */

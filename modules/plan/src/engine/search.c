@@ -452,6 +452,7 @@ atoll_err engine_search(const engine_problem *problem, engine_result **out) {
     r->gap = s.best ? fmax(0, 1 - bound / s.best_value) : INFINITY;
     r->truncated = s.truncated;
     r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced && (s.units == 1 || s.mixed);
+    r->uniform = s.best && !s.merged && !s.truncated && !s.misplaced;
     r->labels = s.work;
     r->slices = s.points;
     r->reject = s.rejects ? malloc((size_t)s.rejects * sizeof *r->reject) : NULL;
