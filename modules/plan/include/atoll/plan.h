@@ -142,6 +142,9 @@ typedef struct atoll_plan_report {
   int count;
   atoll_plan_rejected *rejected; /* best first; at most 32 */
   int64_t considered, infeasible;
+  double
+      composed; /* s, or price for plan.objective=price, of the best chain of stages on parts of islands by the formula
+                   of src/compose/chain.c, before simulation; NaN when there is none or nobody searched for one */
   double price, transfer_price; /* of a step; the second is the part for what moves between zones. NaN unknown */
   int idle_count;
   char (*idle)[384]; /* which devices are left idle, and why */

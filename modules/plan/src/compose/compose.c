@@ -372,6 +372,7 @@ static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
 
 static void report_choice(atoll_plan_report *r, large_choice *chosen) {
   r->price = r->transfer_price = NAN;
+  r->composed = chosen->composed;
   if (!chosen->plan)
     return;
   r->price = chosen->price;
@@ -394,7 +395,7 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
                 .least_over = INT64_MAX,
                 .model_digest = atoll_model_digest(problem->model),
                 .islands_digest = atoll_islands_identity(problem->islands)};
-  large_choice chosen = {.price = NAN, .transfer_price = NAN};
+  large_choice chosen = {.price = NAN, .transfer_price = NAN, .composed = NAN};
   atoll_plan_report *r = NULL;
   int rank = 0;
   if (comm != MPI_COMM_NULL)

@@ -403,6 +403,7 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
       last--;
   }
   int n = finalists(&x, list);
+  out->composed = n ? list[0]->value : NAN;
   for (int i = 0; i < n; i++)
     ATOLL_TRY_GOTO(err, done, share_plan(comm, (int)(list[i] - x.combination), list[i]));
   err = together(comm, choose(&x, list, n, out));
@@ -413,8 +414,7 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
     goto done;
   }
   double least = least_of_all(&x, limit);
-  out->composed = out->at->value;
-  out->plan->gap = fmax(out->composed / least - 1, 0);
+  out->plan->gap = fmax(out->at->value / least - 1, 0);
   out->plan->optimal = out->plan->gap <= COMPOSE_SLACK;
   out->plan->gap = out->plan->optimal ? 0 : out->plan->gap;
   out->transfer_price = pools_transfer(&x, out->at, out->at->plan);

@@ -52,7 +52,7 @@ typedef struct large {
 typedef struct large_choice {
   atoll_plan *plan;
   const combination *at;
-  double composed;              /* its value by the composition's formula, before simulation */
+  double composed;              /* least value by the formula of chain.c, before simulation; NaN none */
   double price, transfer_price; /* NaN unknown */
   int idle_count;
   char (*idle)[384]; /* free() */
