@@ -137,8 +137,11 @@ atoll_err child_start(const char *command, child **out) {
     return atoll_fail(ATOLL_USAGE, "plan.extern names no program");
   ATOLL_TRY(find_program(words[0], path, sizeof path));
   ATOLL_TRY(plan_alloc(1, sizeof *c, &c));
+  /* "python3 tools/uniform.py": the program without its folder, and what it was given. */
   const char *slash = strrchr(words[0], '/');
-  snprintf(c->name, sizeof c->name, "%.120s", slash && slash[1] ? slash + 1 : words[0]);
+  int at = snprintf(c->name, sizeof c->name, "%.100s", slash && slash[1] ? slash + 1 : words[0]);
+  for (int i = 1; words[i] && at < (int)sizeof c->name; i++)
+    at += snprintf(c->name + at, sizeof c->name - (size_t)at, " %s", words[i]);
   c->in = c->out = c->err = -1;
   atoll_err err = ATOLL_OK;
   for (int i = 0; i < 3 && err == ATOLL_OK; i++)

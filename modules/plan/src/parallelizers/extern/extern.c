@@ -241,8 +241,8 @@ static atoll_err greet(state *s) {
   if (!hello)
     err = atoll_fail(ATOLL_CORRUPT, "plan.extern: %s wrote a line that is not JSON (%s, column %d): %.120s", s->name,
                      e.text, e.column, line);
-  else if (!type || strcmp(type, "hello") != 0 || !json_is_integer(protocol))
-    err = atoll_fail(ATOLL_CORRUPT,
+  else if (!type || strcmp(type, "hello") != 0 || !json_is_integer(protocol) || json_object_get(hello, "model"))
+    err = atoll_fail(ATOLL_CORRUPT, /* also who only echoes ours */
                      "plan.extern: %s did not greet, expected {\"type\":\"hello\",\"protocol\":%d}: %.120s", s->name,
                      ATOLL_EXTERN_PROTOCOL, line);
   else if (json_integer_value(protocol) != ATOLL_EXTERN_PROTOCOL)
