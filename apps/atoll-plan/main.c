@@ -16,6 +16,7 @@
 #include "atoll/train.h"
 
 #include "case.h"
+#include "change.h"
 #include "timeline.h"
 #include "programs.h"
 
@@ -28,6 +29,9 @@ static const atoll_cli_flag flags[] = {
     {"judge", "FILE", "write the plan as JSON for the neutral scorer"},
     {"trace", "FILE", "write the predicted step as Chrome trace JSON, for Perfetto"},
     {"gantt", "FILE", "write the predicted step as a chart (SVG): ranks down, time to the right"},
+    {"whole", NULL, "plan for every device described, however many ranks were launched: these share the search"},
+    {"without", "TEXT", "plan without these devices (words: NODE, ISLAND or ISLAND:COUNT) and show what changes"},
+    {"with", "TEXT", "take these devices as new (words as above) and show what they change"},
     {"profile", "FILE", "layer times measured by a run (its run.h5), instead of FLOPs over rates"},
     {"accuracy", "DIR", "hold costs against the measured runs in DIR and print the errors; needs --profiles"},
     {"profiles", "DIR", "data of the neutral scorer: profiles/MODEL.json, network.json, transfer_price.json"},
@@ -44,7 +48,7 @@ typedef struct work {
   atoll_comm *comm; /* NULL without a launcher */
   int rank;
   atoll_topo *topo;
-  atoll_islands *islands;
+  atoll_islands *islands, *fewer; /* fewer: without some devices */
   atoll_model *model;
   atoll_profile *profile;
   atoll_plan *plan;
@@ -91,12 +95,42 @@ static atoll_err load_plan(const work *w, atoll_plan **out) {
   return err;
 }
 
-static atoll_err plan_job(work *w, const atoll_plan_problem *problem) {
+static atoll_err plan_one(work *w, const atoll_plan_problem *problem, atoll_plan **plan, atoll_plan_report **report) {
   if (w->comm)
-    return atoll_plan_agree(w->comm, problem, &w->job.plan, &w->plan, &w->report);
+    return atoll_cli_value(w->cli, "whole") ? atoll_plan_search(w->comm, problem, &w->job.plan, plan, report)
+                                            : atoll_plan_agree(w->comm, problem, &w->job.plan, plan, report);
   if (w->job.plan.load[0])
-    return load_plan(w, &w->plan);
-  return atoll_plan_make(problem, &w->job.plan, &w->plan, &w->report);
+    return load_plan(w, plan);
+  return atoll_plan_make(problem, &w->job.plan, plan, report);
+}
+
+/* With --without or --with two plans, and the difference on top. */
+static atoll_err plan_job(work *w, atoll_plan_problem *problem) {
+  const char *without = atoll_cli_value(w->cli, "without"), *with = atoll_cli_value(w->cli, "with");
+  if (!without && !with)
+    return plan_one(w, problem, &w->plan, &w->report);
+  if (w->job.plan.load[0] || (without && with))
+    return atoll_fail(ATOLL_USAGE, without && with ? "--without and --with exclude each other"
+                                                   : "--without and --with plan anew: they exclude plan.load");
+  atoll_plan *other = NULL;
+  atoll_plan_report *report = NULL;
+  atoll_plan_problem fewer = *problem;
+  ATOLL_TRY(change_islands(w->topo, w->islands, without ? without : with, &w->fewer));
+  fewer.islands = w->fewer;
+  atoll_err err = plan_one(w, problem, without ? &other : &w->plan, without ? &report : &w->report);
+  if (err == ATOLL_OK)
+    err = plan_one(w, &fewer, without ? &w->plan : &other, without ? &w->report : &report);
+  if (err == ATOLL_OK && w->rank == 0 && !atoll_cli_value(w->cli, "yaml"))
+    change_print(other, report, w->plan, w->report, w->islands, stdout);
+  if (without) { /* everything below is about what is left */
+    atoll_islands *all = w->islands;
+    w->islands = w->fewer;
+    w->fewer = all;
+    problem->islands = w->islands;
+  }
+  atoll_plan_destroy(&other);
+  atoll_plan_report_destroy(&report);
+  return err;
 }
 
 static atoll_err write_hdf5(const work *w, const char *path) {
@@ -176,7 +210,9 @@ static void print_rejected(const work *w) {
 static atoll_err body(work *w) {
   const char *profile = atoll_cli_value(w->cli, "profile");
   ATOLL_TRY(atoll_job_check(&w->job));
-  ATOLL_TRY(atoll_topo_discover(w->comm, &w->job.topo, &w->topo));
+  int whole = w->comm && atoll_cli_value(w->cli, "whole");
+  ATOLL_TRY(whole ? atoll_agree(atoll_comm_mpi(w->comm), atoll_topo_discover(NULL, &w->job.topo, &w->topo))
+                  : atoll_topo_discover(w->comm, &w->job.topo, &w->topo));
   ATOLL_TRY(w->comm ? atoll_islands_agree(w->comm, w->topo, &w->job.island, &w->islands)
                     : atoll_islands_group(w->topo, &w->job.island, &w->islands));
   ATOLL_TRY(atoll_model_create(&w->job.model, &w->model));
@@ -247,7 +283,9 @@ int main(int argc, char **argv) {
             "  atoll-plan JOB.yaml --explain topo.path=inputs/clusters/a100-v100\n"
             "  atoll-plan JOB.yaml --save plan.yaml topo.synthetic='4x(pack:1 core:8 memory=64GiB)'\n"
             "  atoll-plan JOB.yaml --profile runs/quick/run.h5 --explain\n"
-            "  mpirun -n 4 atoll-plan JOB.yaml";
+            "  atoll-plan JOB.yaml --without 'v0 a:2' topo.path=inputs/clusters/a100-v100\n"
+            "  mpirun -n 4 atoll-plan JOB.yaml\n"
+            "  mpirun -n 4 atoll-plan JOB.yaml --whole topo.path=CLUSTER";
   signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error of write(), not a death */
   w.rank = p.rank;
   atoll_log_set_rank(w.rank);
@@ -280,6 +318,7 @@ int main(int argc, char **argv) {
   atoll_profile_destroy(&w.profile);
   atoll_model_destroy(&w.model);
   atoll_islands_destroy(&w.islands);
+  atoll_islands_destroy(&w.fewer);
   atoll_topo_destroy(&w.topo);
   if (w.comm)
     atoll_comm_destroy(&w.comm);
