@@ -11,11 +11,16 @@
  * left, sum
  * >= C[l] - mu (w . left). This holds for every w and mu (Lagrange); a few that are good for the whole node are kept.
  *
+ * Memory. A stage with s stages behind it holds at least s + 1 micro-batches, and so does every stage before it. The
+ * rows A and C are kept for some numbers of micro-batches, over the slices that hold so many.
+ *
  * Price. The same with w the rent: sum + mu rent >= C[l]. (T + sum)(R + rent) is concave along that line, so its least
  * is at an end, where either sum or rent is at its own bound. */
 #include <string.h>
 
 #include "engine/search.h"
+
+static const int flights[FLIGHTS] = {1, 3, 5, 8, 12, 18}; /* micro-batches that a row of bounds asks slices to hold */
 
 #define SLICES_MANY 30000
 #define SLICES_WORK 256 /* slices looked at that count as one label's work */
@@ -54,13 +59,18 @@ static double least_sync(search *s, int b, int kind, int f, int l, int64_t width
  * width, so seconds are kept while b stays. */
 static void fill_costs(search *s, const node *n) {
   size_t L1 = (size_t)s->layers + 1;
+  int tight = 0;
   for (int k = 0; k < s->unit_kinds; k++)
     for (int f = 0; f < s->layers; f++)
       for (int l = f + 1; l <= s->layers; l++) {
         size_t at = ((size_t)k * L1 + (size_t)f) * L1 + (size_t)l;
         if (s->cost_b != n->b) {
           const engine_point *point;
-          double seconds = space_points(s, n->b, k, f, l, &point) ? point[0].seconds : INFINITY;
+          int points = space_points(s, n->b, k, f, l, &point);
+          double seconds = points ? point[0].seconds : INFINITY;
+          int64_t flight = points ? point[points - 1].in_flight : 0;
+          s->cost_flight[at] = (int)(flight < INT32_MAX ? flight : INT32_MAX);
+          tight |= points && flight <= s->layers;
           s->cost_seconds[at] = seconds < INFINITY ? seconds + least_send(s, n->b, k, f, l) : INFINITY;
         }
         double seconds = s->cost_seconds[at];
@@ -74,11 +84,14 @@ static void fill_costs(search *s, const node *n) {
           width = -1;
         s->cost_width[at] = (int)width;
       }
+  if (s->cost_b != n->b)
+    s->flights = tight ? FLIGHTS : 1;
   s->cost_b = n->b;
 }
 
-/* out[l] for every l; out[(k + 1) (L + 1) + l]: the same when the last of the stages is of kind k. */
-static void best_splits(search *s, double sums, const double *per_replica, double *out) {
+/* out[l] for every l; out[(k + 1) (L + 1) + l]: the same when the last of the stages is of kind k. Slices that do not
+ * hold `flight` micro-batches are left out. */
+static void best_splits(search *s, double sums, const double *per_replica, int flight, double *out) {
   size_t L1 = (size_t)s->layers + 1;
   out[0] = 0;
   for (int k = 0; k < s->unit_kinds; k++)
@@ -91,7 +104,7 @@ static void best_splits(search *s, double sums, const double *per_replica, doubl
       int most = s->mixed ? INT32_MAX : s->unit[kind->unit].devices / kind->devices;
       for (int f = 0; f < l; f++) {
         size_t at = ((size_t)k * L1 + (size_t)f) * L1 + (size_t)l;
-        if (s->cost_width[at] < 0 || s->cost_width[at] > most)
+        if (s->cost_width[at] < 0 || s->cost_width[at] > most || s->cost_flight[at] < flight)
           continue;
         double v = sums * s->cost_seconds[at] + each * s->cost_width[at] + out[f];
         least_k = v < least_k ? v : least_k;
@@ -170,7 +183,7 @@ static double choose_pairs(search *s) {
         double mu = mus[m] * s->least_sum[s->layers] / left;
         s->work += slices / SLICES_WORK;
         weigh(s, weight, mu, per);
-        best_splits(s, 1, per, s->scratch);
+        best_splits(s, 1, per, 1, s->scratch);
         double v = s->scratch[s->layers] - mu * left;
         keep_pair(s, weight, mu, v, gains);
         best = fmax(best, v);
@@ -201,7 +214,7 @@ static void choose_price_pairs(search *s) {
   for (int i = 0; i < KEPT; i++) {
     double mu = mus[i] * s->least_sum[s->layers] / s->least_rent[s->layers];
     weigh(s, weight, mu, per);
-    best_splits(s, 1, per, s->price_value[i]);
+    best_splits(s, 1, per, 1, s->price_value[i]);
     s->price_mu[i] = mu;
     s->price_pairs++;
   }
@@ -219,7 +232,7 @@ double bound_least_bottleneck(search *s, int b, int width, double most) {
     if (!i)
       natural_weights(s, natural);
     weigh(s, natural, 1, per);
-    best_splits(s, 0, per, s->scratch);
+    best_splits(s, 0, per, 1, s->scratch);
     for (int u = 0; u < s->units; u++)
       left += natural[u] * s->capacity[s->unit[u].dim];
     if (s->scratch[s->layers] > left * (1 + 1e-9)) {
@@ -233,17 +246,31 @@ double bound_least_bottleneck(search *s, int b, int width, double most) {
   return low;
 }
 
+/* The kept rows again for stages with others behind them, which hold more micro-batches. */
+static void fill_flights(search *s) {
+  double per[DIMS * 16];
+  size_t rows = ((size_t)s->unit_kinds + 1) * ((size_t)s->layers + 1);
+  for (int t = 1; t < s->flights; t++) {
+    best_splits(s, 1, NULL, flights[t], s->least_sum + (size_t)t * rows);
+    for (int i = 0; i < s->pairs; i++) {
+      weigh(s, s->pair_weight[i], s->pair_mu[i], per);
+      best_splits(s, 1, per, flights[t], s->pair_value[i] + (size_t)t * rows);
+    }
+  }
+}
+
 double bound_node(search *s, node *n) {
   double per[DIMS * 16] = {0};
   fill_costs(s, n);
-  best_splits(s, 1, NULL, s->least_sum);
+  best_splits(s, 1, NULL, 1, s->least_sum);
   if (!(s->least_sum[s->layers] < INFINITY))
     return n->bound = INFINITY;
   for (int k = 0; s->priced && k < s->unit_kinds; k++)
     per[k] = s->unit[s->kind[k].unit].price * s->kind[k].devices;
   if (s->priced)
-    best_splits(s, 0, per, s->least_rent);
+    best_splits(s, 0, per, 1, s->least_rent);
   double seconds = n->low + n->sync_least + choose_pairs(s), price = 0;
+  fill_flights(s);
   choose_price_pairs(s);
   if (s->priced)
     price = fmax(price_bound(s, s->layers, n->low + n->sync_least, 0), seconds * s->least_rent[s->layers]);
@@ -252,6 +279,10 @@ double bound_node(search *s, node *n) {
 
 /* Of a row of best_splits, when the stage that ends at the label's layer has its choice. */
 static double row_value(const search *s, const double *row, const label *l) {
+  int t = s->flights - 1;
+  while (flights[t] > l->stages + 1)
+    t--;
+  row += (size_t)t * ((size_t)s->unit_kinds + 1) * ((size_t)s->layers + 1);
   if (l->next < 0)
     return row[l->layer];
   const choice *c = &s->choice[l->next];
@@ -271,13 +302,14 @@ int bound_closes(const search *s, const node *n, const label *l, int f) {
   int width = c->width;
   for (int g = 0; g < c->groups; g++) {
     size_t at = ((size_t)c->kind[g] * L1 + (size_t)f) * L1 + (size_t)l->layer;
-    if (s->cost_width[at] < 0 || (c->width && c->width < s->cost_width[at]))
+    if (s->cost_width[at] < 0 || (c->width && c->width < s->cost_width[at]) || s->cost_flight[at] <= l->stages)
       return 0;
     seconds = fmax(seconds, s->cost_seconds[at]);
     width = s->cost_width[at] > width ? s->cost_width[at] : width;
   }
   label closed = *l;
   closed.layer = (int16_t)f;
+  closed.stages++;
   closed.next = -1;
   closed.sum += seconds;
   for (int g = 0; g < c->groups; g++) {

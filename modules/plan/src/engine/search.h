@@ -15,6 +15,7 @@
 #define PLACED        64 /* most groups of a stage once placed */
 #define GROUPS        4  /* most kinds in a stage */
 #define MULTIPLIERS   48 /* Lagrange pairs tried at the root of a node */
+#define FLIGHTS       6  /* rows of bounds by micro-batches in flight */
 #define KEPT          6  /* of them, kept for partial plans */
 #define ENGINE_EQUAL  1e-12
 #define WITHIN        (1 + 1e-12) /* rounding allowed in comparisons with a limit */
@@ -99,13 +100,14 @@ typedef struct search {
   double *send; /* [2][layers][unit_kinds][unit_kinds] of the batch send_b; NaN: not asked */
   int send_b;
   /* bound of the node at hand */
-  double *least_sum, *least_rent; /* [unit_kinds + 1][layers + 1], as pair_value */
-  double *pair_value[KEPT];       /* [layers + 1] */
+  double *least_sum, *least_rent; /* [unit_kinds + 1][layers + 1]; the first [FLIGHTS] of them */
+  double *pair_value[KEPT];       /* [FLIGHTS][unit_kinds + 1][layers + 1] */
   double pair_weight[KEPT][DIMS], pair_mu[KEPT];
   int pairs;
   double *scratch, *cost_seconds; /* [unit_kinds][layers + 1][layers + 1] */
-  int *cost_width;
-  int cost_b; /* batch of cost_seconds; -1: none */
+  int *cost_width, *cost_flight;  /* the same */
+  int flights;                    /* rows in use: 1 when memory never limits a pipeline */
+  int cost_b;                     /* batch of cost_seconds; -1: none */
   double *price_value[KEPT], price_mu[KEPT];
   int price_pairs;
   sync_memo *memo; /* [1 << SYNC_MEMO_BITS] */

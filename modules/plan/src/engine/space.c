@@ -455,14 +455,15 @@ atoll_err space_create(search *s) {
   for (size_t i = 0; i < slices; i++)
     s->slice[i].n = -1;
   ATOLL_TRY(take(2 * n * K * K, sizeof *s->send, &s->send));
-  ATOLL_TRY(take((K + 1) * n, sizeof *s->least_sum, &s->least_sum));
+  ATOLL_TRY(take(FLIGHTS * (K + 1) * n, sizeof *s->least_sum, &s->least_sum));
   ATOLL_TRY(take((K + 1) * n, sizeof *s->least_rent, &s->least_rent));
   ATOLL_TRY(take((K + 1) * n, sizeof *s->scratch, &s->scratch));
   ATOLL_TRY(take((size_t)1 << SYNC_MEMO_BITS, sizeof *s->memo, &s->memo));
   ATOLL_TRY(take(K * n * n, sizeof *s->cost_seconds, &s->cost_seconds));
   ATOLL_TRY(take(K * n * n, sizeof *s->cost_width, &s->cost_width));
+  ATOLL_TRY(take(K * n * n, sizeof *s->cost_flight, &s->cost_flight));
   for (int i = 0; i < KEPT; i++) {
-    ATOLL_TRY(take((K + 1) * n, sizeof *s->pair_value[i], &s->pair_value[i]));
+    ATOLL_TRY(take(FLIGHTS * (K + 1) * n, sizeof *s->pair_value[i], &s->pair_value[i]));
     ATOLL_TRY(take((K + 1) * n, sizeof *s->price_value[i], &s->price_value[i]));
   }
   return ATOLL_OK;
@@ -477,9 +478,9 @@ void space_destroy(search *s) {
     free(s->pair_value[i]);
     free(s->price_value[i]);
   }
-  void *const owned[] = {s->unit,       s->kind, s->choice,    s->routes,     s->rep,     s->slice,
-                         s->point,      s->send, s->least_sum, s->least_rent, s->scratch, s->cost_seconds,
-                         s->cost_width, s->memo, s->label,     s->bucket};
+  void *const owned[] = {s->unit,       s->kind,        s->choice,    s->routes,     s->rep,     s->slice,
+                         s->point,      s->send,        s->least_sum, s->least_rent, s->scratch, s->cost_seconds,
+                         s->cost_width, s->cost_flight, s->memo,      s->label,      s->bucket};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
     free(owned[i]);
 }
