@@ -32,7 +32,7 @@
 
 #include "engine/search.h"
 
-#define WORK_DEFAULT  24000000 /* some 5 s */
+#define WORK_DEFAULT  60000000 /* some 10 s */
 #define FEW_STAFFINGS 800
 #define FEW_DEVICES   16
 #define BEAM          16
