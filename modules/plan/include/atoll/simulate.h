@@ -82,8 +82,8 @@ typedef struct atoll_simulate_params {
 ATOLL_API void atoll_simulate_params_init(atoll_simulate_params *p);
 
 /** Simulates a plan whose replicas have forward_seconds and backward_seconds. `problem` gives the costs of messages and
- * sums, as in planning; then step_seconds of a plan that was made for it is found again. NULL: send_seconds and
- * update_seconds of the plan are taken as they are, and sums over replicas are part of the update.
+ * sums, as in planning; then step_seconds of a plan whose updates follow the last sum is found again. NULL:
+ * send_seconds and update_seconds of the plan are taken as they are, and sums over replicas are part of the update.
  *  *out is owned: atoll_simulation_destroy(); untouched on failure.
  *  USAGE    the plan has no times: names pipeline, stage and replica
  *  CORRUPT  the plan's orders wait for each other in a circle: names ranks and events

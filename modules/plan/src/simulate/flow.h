@@ -46,7 +46,7 @@ atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *proble
 /* ---- after the pipeline ------------------------------------------------------------------------------------------ */
 
 /* Seconds in which the replicas of stages that hold the same layers, of `gradient` bytes, add their gradients leaf by
- * leaf and over each other. */
+ * leaf and over each other; each of a replica's tensor ranks has its part. */
 atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan,
                    const atoll_plan_stage *const *stage, int stages, int64_t gradient, double *seconds);
 /* The same of all layers of one stage. */

@@ -195,6 +195,7 @@ static void put_legend(const chart *c, double y) {
 
 static void put_head(const chart *c, const char *title, int groups, double width, double height) {
   char a[32];
+  double planned = c->plan->step_seconds;
   int ranks = 0;
   for (int k = 0; k < c->sim->replicas; k++)
     ranks += c->sim->replica[k].ranks;
@@ -215,12 +216,14 @@ static void put_head(const chart *c, const char *title, int groups, double width
   put_text(c->f, title);
   fprintf(
       c->f,
-      "</text>\n<text x=\"8\" y=\"43\" font-size=\"12\" fill=\"#333333\">One step as predicted: %s, bubble %.1f %%, "
+      "</text>\n<text x=\"8\" y=\"43\" font-size=\"12\" fill=\"#333333\">One step as simulated: %s, bubble %.1f %%, "
       "%" PRId64 " micro-batches, schedule ",
       plan_seconds_text(c->sim->step_seconds, a, sizeof a), 100 * c->sim->bubble_fraction, c->plan->micro_batches);
   put_text(c->f, c->plan->schedule);
   if (groups < ranks)
     fprintf(c->f, "; %d ranks in %d rows: ranks that do the same at the same times share one", ranks, groups);
+  if (planned > 0 && fabs(c->sim->step_seconds - planned) > 0.002 * planned)
+    fprintf(c->f, "; the plan itself says %s", plan_seconds_text(planned, a, sizeof a));
   for (int k = 0, chunks = 1; k < c->plan->pipelines && chunks == 1; k++)
     if ((chunks = c->plan->pipeline[k].stage[0].chunks) > 1)
       fputs("; the paler, the later the chunk of a stage", c->f);

@@ -147,6 +147,8 @@ static atoll_err sum_alone(step *x) {
   for (int s = 0; s < x->stages; s++) {
     double seconds;
     ATOLL_TRY(sync_reduce(x->cost, x->problem, x->plan, 0, s, &seconds));
+    for (int k = x->first_replica[s]; k < x->first_replica[s + 1]; k++) /* a plan's own word counts */
+      seconds = fmin(seconds, replica_of(x, k)->update_seconds);
     ATOLL_TRY(add_collective(x, s, ATOLL_SIM_REDUCE, x->end[s], x->end[s] + seconds));
     x->end[s] += seconds;
     x->summed[s] = seconds;

@@ -1,6 +1,7 @@
 /* What follows a pipeline: sums of gradients over the replicas of a stage, and over the uses of a tied tensor. */
 #include "simulate/flow.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@ static int node_of(const atoll_plan_problem *problem, const atoll_plan_replica *
 
 atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan,
                    const atoll_plan_stage *const *stage, int stages, int64_t gradient, double *seconds) {
-  int *node = NULL, n = 0, parts = 0, most_parts = 1;
+  int *node = NULL, n = 0, parts = 0, most_parts = 1, tensor = INT_MAX;
   double bandwidth = INFINITY, leaf_most = 0;
   for (int i = 0; i < stages; i++)
     n += stage[i]->replicas;
@@ -26,11 +27,12 @@ atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, co
       parts += left;
       most_parts = left > most_parts ? left : most_parts;
       node[n++] = node_of(problem, r);
-      double w = cost_bandwidth(cost, r->island), leaf = leaves * cost_leaf(cost, r->island, gradient);
+      double w = cost_bandwidth(cost, r->island), leaf = leaves * cost_leaf(cost, r->island, gradient / r->tensor);
       bandwidth = w < bandwidth ? w : bandwidth;
+      tensor = r->tensor < tensor ? r->tensor : tensor;
       leaf_most = leaf > leaf_most ? leaf : leaf_most;
     }
-  *seconds = leaf_most + cost_reduce(cost, node, n, gradient, parts, most_parts, bandwidth);
+  *seconds = leaf_most + cost_reduce(cost, node, n, gradient / tensor, parts, most_parts, bandwidth);
   free(node);
   return ATOLL_OK;
 }
