@@ -116,7 +116,7 @@ void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE
             (double)plan->global_batch * (double)plan->seq / plan->step_seconds, 100 * plan->bubble_fraction,
             plan->cost_source, plan->optimal ? "best of all plans considered" : "");
   if (plan->step_seconds > 0 && !plan->optimal)
-    fprintf(f, "  at most %.1f %% slower than the best plan of the space that was searched\n", 100 * plan->gap);
+    fprintf(f, "  within %.1f %% of a bound for every plan of the space that was searched\n", 100 * plan->gap);
 }
 
 /* ---- explain ----------------------------------------------------------------------------------------------------- */
@@ -207,6 +207,16 @@ static void explain_traffic(const atoll_plan *plan, const atoll_plan_problem *pr
   }
 }
 
+static void explain_price(const atoll_plan_report *report, const atoll_plan *plan, FILE *f) {
+  if (isnan(report->price))
+    return;
+  double tokens = (double)plan->global_batch * (double)plan->seq;
+  fprintf(f,
+          "\nPrice\n  a step costs %.4g: %.4g rent of the devices in use, %.4g for what moves between zones; %.4g per "
+          "million tokens\n",
+          report->price, report->price - report->transfer_price, report->transfer_price, 1e6 * report->price / tokens);
+}
+
 static void explain_idle(const atoll_plan *plan, const atoll_plan_report *report, FILE *f) {
   if (!plan->idle_count)
     return;
@@ -232,6 +242,8 @@ void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *proble
   explain_memory(plan, problem->islands, f);
   explain_traffic(plan, problem, f);
   explain_idle(plan, report, f);
+  if (report)
+    explain_price(report, plan, f);
   fprintf(f, "\nCosts are %s: %s\n", plan->cost_source,
           !strcmp(plan->cost_source, "measured") ? "layer times of a profile, at these micro-batch sizes."
           : !strcmp(plan->cost_source, "interpolated")
@@ -243,7 +255,7 @@ void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *proble
   if (plan->optimal)
     fprintf(f, "No other plan of the searched space is faster.\n");
   else
-    fprintf(f, "The search stopped at its limit; the best plan left out is at most %.1f %% faster.\n", 100 * plan->gap);
+    fprintf(f, "Not proved best: a bound for all plans left out is %.1f %% better.\n", 100 * plan->gap);
   if (report->count)
     fprintf(f, "Runners-up and why they lost\n");
   for (int i = 0; i < report->count; i++) {

@@ -24,7 +24,7 @@ typedef struct world {
   /* of the micro-batch size and data degree at hand */
   int64_t b, G, most;
   int D, partials;
-  double send[ISLANDS][ISLANDS];
+  double send[ISLANDS][ISLANDS], swap[ISLANDS][ISLANDS];
   answer memo[ISLANDS][DEGREES][ATOLL_POLICIES][LAYERS][LAYERS + 1][DEPTH + 1];
   /* limits and results */
   int cheapest;
@@ -85,7 +85,10 @@ static void evaluate(world *w, const chain *c) {
     most = fmax(most, t);
     rent += w->price[x] * w->D * degree(w, x, c->degree[i]);
   }
-  double seconds = (double)(w->most - 1) * most + sum + extra, price = seconds * rent;
+  double seconds = (double)(w->most - 1) * most + sum + extra;
+  if (c->S > 1)
+    seconds += w->swap[c->island[0]][c->island[c->S - 1]];
+  double price = seconds * rent;
   if (seconds > w->max_seconds || price > w->max_price)
     return;
   w->best = fmin(w->best, w->cheapest ? price : seconds);
@@ -153,9 +156,13 @@ static void enumerate(world *w) {
       memset(w->memo, 0, sizeof w->memo);
       assert_ok(cost_boundary_bytes(w->problem->model, 0, w->b, w->problem->seq, &boundary));
       for (int x = 0; x < w->islands; x++)
-        for (int y = 0; y < w->islands; y++)
-          w->send[x][y] =
-              2 * cost_send(w->cost, w->first_node[x], x == y ? w->last_node[x] : w->first_node[y], boundary);
+        for (int y = 0; y < w->islands; y++) {
+          int other = x == y ? w->last_node[x] : w->first_node[y];
+          const atoll_model_params *m = atoll_model_config(w->problem->model);
+          w->send[x][y] = 2 * cost_send(w->cost, w->first_node[x], other, boundary);
+          w->swap[x][y] = cost_tied(w->cost, w->first_node[x], other, 4 * m->vocab * m->width,
+                                    fmin(cost_bandwidth(w->cost, x), cost_bandwidth(w->cost, y)));
+        }
       chain c = {0};
       int left[ISLANDS];
       memcpy(left, w->devices, sizeof left);

@@ -3,7 +3,9 @@
  * Every stage is `data` replicas on one island. With t_i seconds of one micro-batch in stage i, s_i seconds of both its
  * sends over the boundary behind it, extra seconds d_i and n micro-batches in the busiest column, a step takes
  *
- *   T = (n - 1) max_i (t_i + s_i)  +  sum_i (t_i + s_i)  +  max_i (d_i - sum_{j<i} (t_j + s_j)).
+ *   T = (n - 1) max_i (t_i + s_i)  +  sum_i (t_i + s_i)  +  max_i (d_i - sum_{j<i} (t_j + s_j))  +  w,
+ *
+ * where w is the swap of the gradients of a tensor that the first and the last stage share.
  *
  * Sends count as if nothing hid them: a stage that holds W micro-batches waits for the round trip of one through all
  * later stages once in W micro-batches, and in 1F1B W is the number of these stages.
@@ -17,9 +19,9 @@
  *              kind, of at most the longest slice under the bound each, the best kind of each pool, added up as reals
  *   value      (n - 1) times its own bottleneck, its sum, the layers in front at their fastest and its extra reach the
  *              best chain, or the limit
- *   dominance  another one begins at the same layer on the same kind and has no more stages, no more of any pool
- *              used, no larger sum, extra, and (where money matters) rent and transfer money: any completion of the
- *              first completes the second, with no more in flight
+ *   dominance  another one begins at the same layer on the same kind, ends on the same pool (or swaps cost the same
+ *              from everywhere) and has no more stages, no more of any pool used, no larger sum, extra, and (where
+ * money matters) rent and transfer money: any completion of the first completes the second, with no more in flight
  *
  * Beyond EXACT_DEVICES devices the sweep takes steps of STEP, a layer keeps at most BEAM partial chains (those of least
  * sum), and stages hold the most layers that the bound allows, or one fewer. What that may miss is in the gap: it
@@ -40,8 +42,8 @@
 typedef struct label {
   double sum, extra, bottleneck, rent, money;
   int32_t parent;
-  int16_t layer, stages, kind;
-  uint16_t used[POOLS]; /* devices, in whole islands first */
+  int16_t layer, stages, kind, tail; /* tail: pool of the last stage */
+  uint16_t used[POOLS];              /* devices, in whole islands first */
 } label;
 
 typedef struct memo { /* points of a slice on a kind; n = -1: not asked */
@@ -54,8 +56,11 @@ typedef struct chain {
   combination *at;
   int L, kinds, *kind; /* of large, those with room */
   int exact, paid;
-  memo *memo;      /* [kinds][reps] */
-  double *send;    /* [pools][pools]: both ways */
+  memo *memo;         /* [kinds][reps] */
+  double *send;       /* [pools][pools]: both ways */
+  double *swap;       /* [pools][pools]: of tied gradients, first stage and last */
+  double *least_swap; /* [pools]: with the last stage on it */
+  int swaps_differ;
   double *fastest; /* [L + 1]: layers [0, l) at their least */
   double *sweep;   /* candidates of the bottleneck, ascending */
   int candidates;
@@ -111,6 +116,8 @@ static int has_room(const chain *c, const uint16_t *used, int layers) {
 }
 
 static int dominates(const chain *c, const label *a, const label *b) {
+  if (c->swaps_differ && a->tail != b->tail)
+    return 0;
   if (a->kind != b->kind || a->stages > b->stages || a->sum > b->sum || a->extra > b->extra)
     return 0;
   if (c->paid && (a->rent > b->rent || a->money > b->money))
@@ -125,7 +132,8 @@ static int dominates(const chain *c, const label *a, const label *b) {
 
 static double seconds_of(const chain *c, const label *l) {
   return (double)(c->at->most - 1) * l->bottleneck + l->sum + c->fastest[l->layer] +
-         fmax(l->extra - c->fastest[l->layer], 0);
+         fmax(l->extra - c->fastest[l->layer], 0) +
+         (l->layer > 0 ? c->least_swap[l->tail] : 0); /* once the chain is complete, extra has it */
 }
 
 static int hopeless(const chain *c, const label *l) {
@@ -141,6 +149,10 @@ static int hopeless(const chain *c, const label *l) {
   return value > c->limit * WITHIN || value >= c->best * (1 - 1e-12);
 }
 
+static double ranking(const chain *c, const label *l) {
+  return l->sum + (l->layer > 0 ? c->least_swap[l->tail] : l->extra);
+}
+
 static atoll_err keep(chain *c, const label *l) {
   int at = l->layer, kept = 0;
   int *list = c->bucket[at];
@@ -154,8 +166,8 @@ static atoll_err keep(chain *c, const label *l) {
   if (!c->exact && kept >= BEAM) { /* the one of largest sum goes */
     int worst = 0;
     for (int i = 1; i < kept; i++)
-      worst = c->label[list[i]].sum > c->label[list[worst]].sum ? i : worst;
-    if (c->label[list[worst]].sum <= l->sum)
+      worst = ranking(c, &c->label[list[i]]) > ranking(c, &c->label[list[worst]]) ? i : worst;
+    if (ranking(c, &c->label[list[worst]]) <= ranking(c, l))
       return ATOLL_OK;
     list[worst] = list[--kept];
     c->filled[at] = kept;
@@ -222,6 +234,9 @@ static atoll_err extend(chain *c, int32_t from, int k, int first, int last) {
   l.money += next >= 0 ? pools_money(c->x, c->at, p, next) : 0;
   l.used[p] = (uint16_t)used;
   l.layer = (int16_t)first;
+  l.tail = (int16_t)(from >= 0 ? l.tail : p);
+  if (first == 0 && from >= 0)
+    l.extra += c->swap[p * c->x->pools + l.tail];
   l.kind = (int16_t)k;
   l.parent = from;
   if (hopeless(c, &l) || !has_room(c, l.used, l.layer))
@@ -357,6 +372,8 @@ static void chain_free(chain *c) {
   free(c->kind);
   free(c->memo);
   free(c->send);
+  free(c->swap);
+  free(c->least_swap);
   free(c->fastest);
   free(c->sweep);
   free(c->longest);
@@ -365,6 +382,22 @@ static void chain_free(chain *c) {
   free(c->filled);
   free(c->bucket_room);
   engine_plan_destroy(&c->plan);
+}
+
+static atoll_err find_swaps(chain *c) {
+  int P = c->x->pools;
+  ATOLL_TRY(plan_alloc((size_t)(P * P), sizeof *c->swap, &c->swap));
+  ATOLL_TRY(plan_alloc((size_t)P, sizeof *c->least_swap, &c->least_swap));
+  for (int q = 0; q < P; q++) {
+    c->least_swap[q] = INFINITY;
+    for (int p = 0; p < P; p++) {
+      c->swap[p * P + q] = pools_swap(c->x, p, q);
+      c->least_swap[q] = fmin(c->least_swap[q], c->swap[p * P + q]);
+      c->swaps_differ |= c->swap[p * P + q] != c->swap[0];
+    }
+    c->least_swap[q] = c->least_swap[q] < INFINITY ? c->least_swap[q] : 0;
+  }
+  return ATOLL_OK;
 }
 
 static atoll_err chain_find(chain *c) {
@@ -383,6 +416,7 @@ static atoll_err chain_find(chain *c) {
   for (int p = 0; p < x->pools; p++)
     for (int q = 0; q < x->pools; q++)
       ATOLL_TRY(pools_send(x, c->at, p, q, &c->send[p * x->pools + q]));
+  ATOLL_TRY(find_swaps(c));
   ATOLL_TRY(plan_alloc(n, sizeof *c->fastest, &c->fastest));
   ATOLL_TRY(plan_alloc((size_t)c->kinds, sizeof *c->longest, &c->longest));
   ATOLL_TRY(plan_alloc(n, sizeof *c->bucket, &c->bucket));
@@ -391,13 +425,6 @@ static atoll_err chain_find(chain *c) {
   ATOLL_TRY(find_candidates(c));
   ATOLL_TRY(find_fastest(c));
   return sweep(c);
-}
-
-static double least_rent(const large *x) {
-  double least = INFINITY;
-  for (int p = 0; p < x->pools; p++)
-    least = fmin(least, x->pool[p].price);
-  return least;
 }
 
 atoll_err chain_solve(large *x, combination *at, double limit) {
@@ -420,8 +447,8 @@ atoll_err chain_solve(large *x, combination *at, double limit) {
   x->c->infeasible += err == ATOLL_OK && !c.plan;
   if (err == ATOLL_OK) {
     at->value = c.best;
-    double relaxed = fmax(c.least, at->bound); /* INFINITY when nothing below the limit has room */
-    at->least = c.exact ? c.best : fmin(x->cheapest ? relaxed * least_rent(x) * at->D : relaxed, c.best);
+    double relaxed = fmax(c.least, at->seconds); /* INFINITY when nothing below the limit has room */
+    at->least = c.exact ? c.best : fmin(x->cheapest ? at->bound : relaxed, c.best);
     at->solved = 1;
     at->plan = c.plan;
     c.plan = NULL;

@@ -11,6 +11,9 @@
  *   first micro-batch passes every layer at its fastest:  T >= (G - 1) t + w.  To keep it a bound for mixtures, devices
  *   are divided without rounding.
  *
+ *   Rent. A device is paid for at least as long as it computes, so a step costs at least G times what each layer costs
+ *   on the kind where seconds times price of its devices is least. That is the bound for plan.objective=price.
+ *
  *   Limit. The first PILOTS of least bound are composed without a limit, then twice as many under the limit of the best
  *   so far, and so on until no bound is below it. The limit does not fall within a round, so the answer does not depend
  *   on the order in a round, nor on how ranks share it.
@@ -82,10 +85,10 @@ static double least_steady(const large *x, const double *u, int D, int n) {
 }
 
 /* Least seconds of each class of layers on each kind, and the most frequent class. */
-static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, int *frequent) {
+static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, double *rent, int *frequent) {
   composer *c = x->c;
   int classes = 0, most = 0, *times = NULL, *of = NULL;
-  double *least = NULL;
+  double *least = NULL, *paid = NULL;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->layers, sizeof *times, &times));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->layers, sizeof *of, &of));
@@ -97,8 +100,9 @@ static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, int 
     most = times[k] > times[most] ? k : most;
   }
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)classes, sizeof *least, &least));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)classes, sizeof *paid, &paid));
   for (int i = 0; i < classes; i++)
-    least[i] = INFINITY;
+    least[i] = paid[i] = INFINITY;
   for (int k = 0; k < x->kinds; k++)
     for (int i = 0; i < classes; i++) {
       double best = INFINITY;
@@ -110,17 +114,21 @@ static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, int 
         best = fmin(best, t.forward + t.backward);
       }
       least[i] = fmin(least[i], best);
+      paid[i] = fmin(paid[i], best * x->kind[k].tensor * x->pool[x->kind[k].pool].price);
       if (i == most)
         u[k] = best;
     }
-  *whole = 0;
-  for (int i = 0; i < classes; i++)
+  *whole = *rent = 0;
+  for (int i = 0; i < classes; i++) {
     *whole += times[i] * least[i];
+    *rent += times[i] * paid[i];
+  }
   *frequent = times[most];
 done:
   free(times);
   free(of);
   free(least);
+  free(paid);
   return err;
 }
 
@@ -152,8 +160,8 @@ static atoll_err list_combinations(large *x) {
   composer *c = x->c;
   int64_t batch = c->problem->global_batch;
   int devices = 0, widest = 0, room = 0;
-  double *u = NULL, whole;
-  int frequent;
+  double *u = NULL, whole = 0, rent = 0;
+  int frequent = 0;
   for (int p = 0; p < x->pools; p++) {
     devices += x->pool[p].islands * x->pool[p].per_island;
     widest = x->pool[p].per_island > widest ? x->pool[p].per_island : widest;
@@ -163,7 +171,7 @@ static atoll_err list_combinations(large *x) {
   for (int64_t b = 1; b <= batch && err == ATOLL_OK; b++) {
     if (batch % b || (c->params->micro_batch > 0 && b != c->params->micro_batch))
       continue;
-    err = layer_times(x, b, u, &whole, &frequent);
+    err = layer_times(x, b, u, &whole, &rent, &frequent);
     for (int D = 1; D <= widest && D <= batch / b && err == ATOLL_OK; D++) {
       if (!worth_trying(x, devices, D) || leaves_of(c, batch / b, D) < D)
         continue;
@@ -179,7 +187,8 @@ static atoll_err list_combinations(large *x) {
       combination *k = &x->combination[x->combinations++];
       *k = (combination){.b = b, .G = batch / b, .D = D};
       fill_combination(c, k);
-      k->bound = whole + (double)(k->most - 1) * least_steady(x, u, D, frequent);
+      k->seconds = whole + (double)(k->most - 1) * least_steady(x, u, D, frequent);
+      k->bound = x->cheapest ? rent * (double)k->G : k->seconds;
     }
   }
   free(u);
@@ -399,7 +408,7 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
     ATOLL_TRY_GOTO(err, done, solve(&x, comm, first, end, limit));
     for (; first < end; first++)
       limit = fmin(limit, x.combination[first].value);
-    while (!x.cheapest && c->monotone && last > first && x.combination[last - 1].bound * (1 - 1e-12) >= limit)
+    while (c->monotone && last > first && x.combination[last - 1].bound * (1 - 1e-12) >= limit)
       last--;
   }
   int n = finalists(&x, list);

@@ -27,7 +27,8 @@ typedef struct combination { /* samples per micro-batch and data degree of every
   int64_t b, G, leaves;
   int64_t most;    /* micro-batches of the busiest column */
   int D, partials; /* most gradient buffers of any column */
-  double bound;    /* no plan is faster */
+  double seconds;  /* no plan is faster */
+  double bound;    /* no plan has less value: seconds, or the rent of what computes while it computes */
   double value;    /* s or price of the best plan found; INFINITY none */
   double least;    /* proved bound of the value */
   int solved;
@@ -71,6 +72,8 @@ atoll_err pools_points(large *x, const combination *at, int kind, int first, int
                        int *n);
 /* Seconds of one micro-batch of a column over the boundary between stages on two pools, there and back. */
 atoll_err pools_send(const large *x, const combination *at, int p, int q, double *seconds);
+/* Seconds to swap the gradients of tensors that the first stage, on p, and the last, on q, share. */
+double pools_swap(const large *x, int p, int q);
 /* Money for what one step moves between stages on two pools, and of a whole chain. */
 double pools_money(const large *x, const combination *at, int p, int q);
 double pools_transfer(const large *x, const combination *at, const engine_plan *plan);

@@ -294,6 +294,22 @@ atoll_err pools_send(const large *x, const combination *at, int p, int q, double
   return ATOLL_OK;
 }
 
+double pools_swap(const large *x, int p, int q) {
+  const composer *c = x->c;
+  double most = 0,
+         bandwidth = fmin(cost_bandwidth(c->cost, x->pool[p].island[0]), cost_bandwidth(c->cost, x->pool[q].island[0]));
+  for (int i = 0; i < atoll_model_params_count(c->problem->model); i++) {
+    const atoll_model_param *mp = atoll_model_param_at(c->problem->model, i);
+    int64_t bytes = 4;
+    if (mp->layer != 0 || mp->tied_layer != c->layers - 1)
+      continue;
+    for (int d = 0; d < mp->ndim; d++)
+      bytes *= mp->shape[d];
+    most = fmax(most, cost_tied(c->cost, x->pool[p].node, p == q ? far_node(x, p) : x->pool[q].node, bytes, bandwidth));
+  }
+  return most;
+}
+
 double pools_money(const large *x, const combination *at, int p, int q) {
   int64_t bytes = 0;
   double price = 0;

@@ -344,15 +344,33 @@ done:
 
 /* ---- idle devices ------------------------------------------------------------------------------------------------ */
 
+/* Seconds of one micro-batch to the nearest pool in use and back; 0 when this one is in use itself. */
+static atoll_err nearest(large *x, const combination *at, const atoll_plan *plan, int pool, double *seconds) {
+  *seconds = INFINITY;
+  for (int s = 0; s < plan->pipeline[0].stages; s++) {
+    int island = plan->pipeline[0].stage[s].replica[0].island;
+    for (int q = 0; q < x->pools; q++)
+      for (int i = 0; i < x->pool[q].islands; i++)
+        if (x->pool[q].island[i] == island) {
+          double one = 0;
+          if (q != pool)
+            ATOLL_TRY(pools_send(x, at, pool, q, &one));
+          *seconds = fmin(*seconds, one);
+        }
+  }
+  return ATOLL_OK;
+}
+
 static atoll_err why_idle(large *x, const combination *at, const atoll_plan *plan, int pool, char *text, size_t n) {
   const large_pool *p = &x->pool[pool];
   int narrowest = INT32_MAX, points = 0;
-  double least = INFINITY, slowest = 0;
+  double least = INFINITY, slowest = 0, far;
   char a[32], b[32];
   for (int s = 0; s < plan->pipeline[0].stages; s++) {
     const atoll_plan_replica *r = &plan->pipeline[0].stage[s].replica[0];
     slowest = fmax(slowest, r->forward_seconds + r->backward_seconds);
   }
+  ATOLL_TRY(nearest(x, at, plan, pool, &far));
   for (int k = 0; k < x->kinds; k++) {
     atoll_slice_plan point[LARGE_POINTS];
     int width = at->D * x->kind[k].tensor, found = 0;
@@ -372,6 +390,11 @@ static atoll_err why_idle(large *x, const combination *at, const atoll_plan *pla
   else if (least > slowest)
     snprintf(text, n, "one block takes it %s, the slowest stage of this plan %s: it would set the pace",
              plan_seconds_text(least, a, sizeof a), plan_seconds_text(slowest, b, sizeof b));
+  else if (far > 0.25 * slowest)
+    snprintf(
+        text, n,
+        "a micro-batch takes %s there and back over its link to the devices in use, next to %s in the slowest stage",
+        plan_seconds_text(far, a, sizeof a), plan_seconds_text(slowest, b, sizeof b));
   else if (x->cheapest)
     snprintf(text, n, "another stage on it would cost more rent than the time it saves");
   else
