@@ -423,7 +423,7 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
     goto done;
   }
   double least = least_of_all(&x, limit);
-  out->plan->gap = fmax(out->at->value / least - 1, 0);
+  out->plan->gap = fmax(out->at->value / least - 1, 0) + x.epsilon;
   out->plan->optimal = out->plan->gap <= COMPOSE_SLACK;
   out->plan->gap = out->plan->optimal ? 0 : out->plan->gap;
   out->transfer_price = pools_transfer(&x, out->at, out->at->plan);

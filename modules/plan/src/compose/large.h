@@ -47,6 +47,7 @@ typedef struct large {
   int cheapest;             /* plan.objective=price */
   double max_seconds;       /* of plan.min_throughput */
   int64_t missing;          /* fewest bytes over the limit of a slice that does not fit, and which */
+  double epsilon;           /* most that any frontier was thinned by, relative */
   char why[256];
 } large;
 

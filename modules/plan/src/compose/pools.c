@@ -176,7 +176,7 @@ atoll_err pools_ask(large *x, const combination *at, int kind, int first, int la
                                  .micro_batch = at->b,
                                  .micro_batches = at->G,
                                  .data = at->D};
-  double epsilon;
+  double epsilon = 0;
   int64_t missing = 0;
   char why[256] = "";
   atoll_slice_plan all[LARGE_POINTS];
@@ -184,6 +184,7 @@ atoll_err pools_ask(large *x, const combination *at, int kind, int first, int la
   *n = 0;
   ATOLL_TRY(x->c->parallelizer->plan(x->state, (atoll_slice){first, last}, shape_of(x, kind, at->D), &context, all,
                                      LARGE_POINTS, &found, &epsilon, &missing, why, sizeof why));
+  x->epsilon = fmax(x->epsilon, epsilon);
   for (int i = 0; i < found; i++)
     if (all[i].data == at->D)
       point[kept++] = all[i];
