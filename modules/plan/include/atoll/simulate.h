@@ -81,14 +81,13 @@ typedef struct atoll_simulate_params {
 } atoll_simulate_params;
 ATOLL_API void atoll_simulate_params_init(atoll_simulate_params *p);
 
-/** Simulates a plan whose replicas have forward_seconds and backward_seconds. `problem` gives the costs of messages and
- * sums, as in planning; then step_seconds of a plan whose updates follow the last sum is found again. NULL:
- * send_seconds and update_seconds of the plan are taken as they are, and sums over replicas are part of the update.
- *  *out is owned: atoll_simulation_destroy(); untouched on failure.
- *  USAGE    the plan has no times: names pipeline, stage and replica
- *  CORRUPT  the plan's orders wait for each other in a circle: names ranks and events
- *  MISMATCH a device or island of the plan is not in the problem
- *  Orders: Narayanan et al., PipeDream (2019) for one chunk; Megatron-LM (2021), section 2.2, interleaved. */
+/** Simulates a plan that atoll_plan_check() accepts and whose replicas have forward_seconds and backward_seconds.
+ * `problem` gives the costs of messages and sums, as in planning; then step_seconds of a plan whose updates follow the
+ * last sum is found again. NULL: send_seconds and update_seconds of the plan are taken as they are, and sums over
+ * replicas are part of the update. *out is owned: atoll_simulation_destroy(); untouched on failure. USAGE    the plan
+ * has no times: names pipeline, stage and replica CORRUPT  the plan's orders wait for each other in a circle: names
+ * ranks and events MISMATCH a device or island of the plan is not in the problem Orders: Narayanan et al., PipeDream
+ * (2019) for one chunk; Megatron-LM (2021), section 2.2, interleaved. */
 ATOLL_API atoll_err atoll_simulate(const atoll_plan *plan, const atoll_plan_problem *problem,
                                    const atoll_simulate_params *params, atoll_simulation **out);
 ATOLL_API void atoll_simulation_destroy(atoll_simulation **simulation);

@@ -34,7 +34,7 @@ atoll_err interstage_cbc(const interstage_problem *p, int *choice, interstage_an
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MOST "200000"
+#define NODES_MOST "10000"
 
 typedef struct column {
   int stage, index, first; /* first: -1 without flow */

@@ -316,6 +316,9 @@ static void fill_runner(const flow *f, int stage, int index, int at) {
 
 static atoll_err set_up(flow *f, void **block) {
   const atoll_plan_pipeline *pipe = f->pipe;
+  if (f->G > FLOW_ACTIONS_MOST / f->stages / f->chunks)
+    return atoll_fail(ATOLL_NOMEM, "simulate: %" PRId64 " micro-batches through %d stages of %d chunks are too many",
+                      f->G, f->stages, f->chunks);
   size_t S = (size_t)f->stages, v = (size_t)f->chunks, n = (size_t)f->runners, times = S * v * 2 * (size_t)f->G;
   /* One block: searches simulate a great many small pipelines. */
   size_t size = times * sizeof(double) + 2 * S * v * sizeof(double) + S * v * sizeof(int64_t) + S * sizeof(lane) +

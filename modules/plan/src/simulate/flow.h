@@ -26,6 +26,9 @@ typedef struct flow_params {
   int first_replica;              /* index of the pipeline's first replica, for events */
 } flow_params;
 
+/* Forwards of a pipeline, most that are simulated. */
+#define FLOW_ACTIONS_MOST (INT64_C(1) << 28)
+
 /* The pipeline's step until its last backward. finish [replicas of the pipeline]: when each replica's last backward
  * ends. CORRUPT: the orders wait for each other in a circle. */
 atoll_err flow_run(const flow_params *params, int pipeline, double *finish);
