@@ -23,7 +23,7 @@
 static const int flights[FLIGHTS] = {1, 3, 5, 8, 12, 18}; /* micro-batches that a row of bounds asks slices to hold */
 
 #define SLICES_MANY 30000
-#define SLICES_WORK 256 /* slices looked at that count as one label's work */
+#define SLICES_WORK 64 /* slices looked at that count as one label's work */
 
 /* Least exposed sends of kind k on layers [f, l). */
 static double least_send(search *s, int b, int kind, int f, int l) {
@@ -225,7 +225,7 @@ double bound_least_bottleneck(search *s, int b, int width, double most) {
   node n = {.b = b, .width = width, .high = most, .sync_most = INFINITY};
   if (s->unit_kinds > DIMS * 16)
     return 0;
-  for (int i = 0; i < 40; i++) {
+  for (int i = 0; i < 24; i++) {
     double left = 0;
     n.high = i ? (low + most) / 2 : most;
     fill_costs(s, &n);

@@ -20,7 +20,8 @@
 
 #include "engine/search.h"
 
-#define COMPARED   32      /* comparisons that count as one label's work */
+#define CROWDED    8       /* beams in a bucket before it is thinned early */
+#define COMPARED   16      /* comparisons that count as one label's work */
 #define LABELS_MAX 3000000 /* of a node: some 500 MB */
 
 typedef struct outcome { /* a stage closed, the left neighbour's choice still open */
@@ -243,6 +244,42 @@ static atoll_err push(search *s, const label *l, int32_t *at) {
   return ATOLL_OK;
 }
 
+typedef struct ranked {
+  double bound;
+  rival label;
+} ranked;
+
+static int by_bound(const void *a, const void *b) {
+  const ranked *x = a, *y = b;
+  if (x->bound != y->bound)
+    return x->bound < y->bound ? -1 : 1;
+  return (x->label.label > y->label.label) - (x->label.label < y->label.label);
+}
+
+static int by_sum(const void *a, const void *b) {
+  const rival *x = a, *y = b;
+  if (x->sum != y->sum)
+    return x->sum < y->sum ? -1 : 1;
+  return (x->label > y->label) - (x->label < y->label);
+}
+
+/* Leaves the labels with the least bounds. */
+static atoll_err thin(search *s, bucket *b, int beam) {
+  ranked *r = malloc((size_t)b->n * sizeof *r);
+  if (!r)
+    return atoll_fail(ATOLL_NOMEM, "plan: no memory to rank %d partial plans", b->n);
+  for (int i = 0; i < b->n; i++)
+    r[i] = (ranked){s->label[b->label[i].label].bound, b->label[i]};
+  qsort(r, (size_t)b->n, sizeof *r, by_bound);
+  b->n = beam;
+  for (int i = 0; i < beam; i++)
+    b->label[i] = r[i].label;
+  free(r);
+  qsort(b->label, (size_t)beam, sizeof *b->label, by_sum);
+  s->thinned = 1;
+  return ATOLL_OK;
+}
+
 static atoll_err insert(search *s, const label *l) {
   bucket *b = &s->bucket[(size_t)l->layer * (size_t)s->choices + (size_t)l->next];
   rival r = {.sum = l->sum,
@@ -281,7 +318,7 @@ static atoll_err insert(search *s, const label *l) {
   memmove(b->label + at + 1, b->label + at, (size_t)(b->n - at) * sizeof r);
   b->label[at] = r;
   b->n++;
-  return ATOLL_OK;
+  return s->beam && b->n > CROWDED * s->beam ? thin(s, b, CROWDED / 2 * s->beam) : ATOLL_OK;
 }
 
 static atoll_err expand(search *s, const node *n, int32_t at, outcomes *out, double *least) {
@@ -330,38 +367,12 @@ static atoll_err expand(search *s, const node *n, int32_t at, outcomes *out, dou
   return ATOLL_OK;
 }
 
-typedef struct ranked {
-  double bound;
-  rival label;
-} ranked;
-
-static int by_bound(const void *a, const void *b) {
-  const ranked *x = a, *y = b;
-  if (x->bound != y->bound)
-    return x->bound < y->bound ? -1 : 1;
-  return (x->label.label > y->label.label) - (x->label.label < y->label.label);
-}
-
-/* Leaves the labels with the least bounds, least first. */
-static atoll_err thin(const search *s, bucket *b, int beam) {
-  ranked *r = malloc((size_t)b->n * sizeof *r);
-  if (!r)
-    return atoll_fail(ATOLL_NOMEM, "plan: no memory to rank %d partial plans", b->n);
-  for (int i = 0; i < b->n; i++)
-    r[i] = (ranked){s->label[b->label[i].label].bound, b->label[i]};
-  qsort(r, (size_t)b->n, sizeof *r, by_bound);
-  b->n = beam;
-  for (int i = 0; i < beam; i++)
-    b->label[i] = r[i].label;
-  free(r);
-  return ATOLL_OK;
-}
-
 atoll_err labels_run(search *s, const node *n, int beam, double *least, int *whole) {
   outcomes out = {0};
   atoll_err err = ATOLL_OK;
   *least = INFINITY;
-  *whole = 1;
+  s->beam = beam;
+  s->thinned = 0;
   s->labels = 0;
   for (size_t i = 0; s->bucket[i].room >= 0; i++)
     s->bucket[i].n = 0;
@@ -372,14 +383,13 @@ atoll_err labels_run(search *s, const node *n, int beam, double *least, int *who
       bucket *b = &s->bucket[(size_t)l * (size_t)s->choices + (size_t)c];
       if (beam && b->n > beam) {
         err = thin(s, b, beam);
-        *whole = 0;
       }
       for (int i = 0; i < b->n && err == ATOLL_OK; i++)
         if (could_improve(s, s->label[b->label[i].label].bound) && s->labels < LABELS_MAX)
           err = expand(s, n, b->label[i].label, &out, least);
-      if (s->labels >= LABELS_MAX)
-        *whole = 0;
+      s->thinned |= s->labels >= LABELS_MAX;
     }
+  *whole = !s->thinned;
   free(out.o);
   return err;
 }

@@ -323,16 +323,21 @@ static atoll_err try_node(search *s, node n) {
   return open(s, &n) ? labels_run(s, &n, BEAM, &V, &whole) : ATOLL_OK;
 }
 
-/* All stages equally wide, any bottleneck: one node for each width that saves a micro-batch. */
+/* All stages equally wide, any bottleneck: one node for each width that saves a micro-batch. The layers spread over at
+ * most as many stages as there are devices for, so one of them takes its share of the least sum. */
 static atoll_err even_plans(search *s, int b, double most) {
   int64_t rounds = 0;
   for (int width = 1, top = widest(s); width <= top; width++) {
+    node n = {.b = b, .width = width, .high = most, .sync_most = INFINITY};
     if (engine_rounds(s->problem, b, width) == rounds)
       continue;
     rounds = engine_rounds(s->problem, b, width);
-    double low = bound_least_bottleneck(s, b, width, most);
-    if (low < INFINITY)
-      ATOLL_TRY(try_node(s, (node){.b = b, .width = width, .low = low, .high = most, .sync_most = INFINITY}));
+    bound_node(s, &n);
+    n.low = (double)(rounds - 1) * s->least_sum[s->layers] / (top / width);
+    double V;
+    int whole;
+    if (open(s, &n) && (s->problem->goal == ENGINE_CHEAPEST || n.low < s->best_value))
+      ATOLL_TRY(labels_run(s, &n, BEAM, &V, &whole));
   }
   return ATOLL_OK;
 }

@@ -58,7 +58,6 @@ typedef struct label { /* the stages behind layer l; the stage that ends at l ha
   uint16_t used[DIMS];
   int16_t stages, layer, next; /* next: choice of the stage that ends at layer */
   uint16_t count[GROUPS];      /* of the stage [layer, parent's layer) */
-  uint8_t dead;
 } label;
 
 typedef struct rival { /* what decides between labels of a bucket; ascending by sum */
@@ -114,7 +113,8 @@ typedef struct search {
   /* labels of the node at hand */
   label *label;
   int64_t labels, label_room;
-  bucket *bucket; /* [layers + 1][choices] */
+  bucket *bucket;    /* [layers + 1][choices] */
+  int beam, thinned; /* labels kept per bucket, 0: all; 1: some were dropped */
   /* outcome */
   engine_plan *best;
   double best_value;
@@ -122,9 +122,7 @@ typedef struct search {
   int rejects;
   int64_t work, work_limit;
   int truncated;
-  double lost_bound; /* least bound of what was dropped */
-  int64_t lost;      /* labels dropped */
-  int misplaced;     /* finals that could not be placed */
+  int misplaced; /* whole plans that could not be placed */
 } search;
 
 /* ---- space ------------------------------------------------------------------------------------------------------- */
