@@ -350,12 +350,12 @@ static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
   few = device_count(c) <= COMPOSE_EXACT_DEVICES;
   if (comm != MPI_COMM_NULL)
     MPI_Comm_rank(comm, &rank);
-  if (few && !other && rank == 0)
-    ATOLL_TRY(make_exact(c));
+  atoll_err err = few && !other && rank == 0 ? make_exact(c) : ATOLL_OK;
+  ATOLL_TRY(comm == MPI_COMM_NULL ? err : atoll_agree(comm, err));
   /* The whole space of few devices with one device per replica was searched, fixed stages included. */
   if (few && !other && (p->target != 1 || p->stages > 0 || p->layers.n > 0))
     return ATOLL_OK;
-  atoll_err err = large_make(c, comm, chosen);
+  err = large_make(c, comm, chosen);
   if (err == ATOLL_INFEASIBLE && c->best) {
     atoll_err_clear();
     return ATOLL_OK;
