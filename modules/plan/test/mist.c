@@ -4,6 +4,7 @@
 #include "plan_test.h"
 
 #include "atoll/parallelizer.h"
+#include "../src/parallelizers/mist/mist.h"
 
 enum { CAP = 256 };
 
@@ -162,6 +163,56 @@ static void thinned(void **state) {
   end(&w);
 }
 
+/* Seconds of a step of two stages, this one in either place. */
+static double step(double u, double d, double v, double e, double G, int second) {
+  double pace = (G - 1) * fmax(u, v) + u + v;
+  return pace + (second ? fmax(e, d - v) : fmax(d, e - u));
+}
+
+/* A request stops at what fits with nothing offloaded or done again. Evaluating everything finds points of less d, but
+ * no step of any length beside any other stage is shorter for them. */
+static void stopping_early_loses_no_step(void **state) {
+  (void)state;
+  world w;
+  uint64_t r = 5;
+  int more = 0;
+  begin(&w, 1, 1, INT64_C(1) << 36);
+  snprintf(w.params.policy, sizeof w.params.policy, "eager");
+  ask(&w, 0, 4, 1, 1, CAP);
+  static const int64_t range[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  const int node[] = {0};
+  const atoll_slice_context x = {.in_flight = 3, .partials = 1, .micro_batch = 4, .micro_batches = 16};
+  interference neutral;
+  mist_slice *slice = NULL;
+  mist_mesh mesh = {.data = 1, .tensor = 1, .context = 1, .expert = 1};
+  tuner_frontier all = {.least = INT64_MAX};
+  cost_model *cost = NULL;
+  interference_neutral(&neutral);
+  assert_ok(cost_create(&w.problem, &cost));
+  const mist_place place = {&w.problem, cost, {0, 1, 1}, node, INT64_C(1) << 34, 12e9, {0, 0}};
+  assert_ok(mist_slice_make(w.model, 0, 4, ATOLL_POLICY_EAGER, (memory_moe){0, 0}, &neutral, &slice));
+  assert_ok(mist_mesh_price(&place, slice, &x, &mesh));
+  const tuner_axis axes[MIST_AXES] = {{NULL, 1, range}, {NULL, 4, range}, {NULL, 9, range},
+                                      {NULL, 9, range}, {NULL, 9, range}, {NULL, 9, range}};
+  assert_ok(tuner_search(slice->tuner, axes, mesh.fixed, INT64_MAX, 0, &all));
+  for (int i = 0; i < 2000; i++) {
+    double G = 1 + (double)(test_random(&r) % 40), v = w.point[0].t * (double)(test_random(&r) % 400) / 200;
+    double e = w.point[0].d * (double)(test_random(&r) % 400) / 200, best = INFINITY, ours = INFINITY;
+    int second = (int)(test_random(&r) % 2);
+    for (int p = 0; p < all.count; p++)
+      best = fmin(best, step(all.point[p].t, all.point[p].d, v, e, G, second));
+    for (int p = 0; p < w.n; p++)
+      ours = fmin(ours, step(w.point[p].t, w.point[p].d, v, e, G, second));
+    assert_true(ours <= best * (1 + 1e-12));
+    more = more > all.count ? more : all.count;
+  }
+  print_message("%d points for all choices, %d asked for\n", more, w.n);
+  tuner_frontier_clear(&all);
+  mist_slice_destroy(&slice);
+  cost_destroy(&cost);
+  end(&w);
+}
+
 static void experts(void **state) {
   (void)state;
   world w;
@@ -224,7 +275,7 @@ static void for_train_it_is_grid(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(plenty_of_memory), cmocka_unit_test(tight_memory),
-                                     cmocka_unit_test(thinned), cmocka_unit_test(experts),
-                                     cmocka_unit_test(for_train_it_is_grid)};
+                                     cmocka_unit_test(thinned),          cmocka_unit_test(stopping_early_loses_no_step),
+                                     cmocka_unit_test(experts),          cmocka_unit_test(for_train_it_is_grid)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* The mist parallelizer (Zhu et al., Mist, EuroSys 2025): data, tensor, context and expert degree, ZeRO stage, layers
- * done again and offloaded shares of one slice, chosen together under the memory of a device. It answers with the whole
- * Pareto frontier (t, d), thinned with a proved epsilon when there is less room than points.
+ * done again and offloaded shares of one slice, chosen together under the memory of a device. It answers with the
+ * Pareto frontier (t, d) less the points that no step wants (below), thinned with a proved epsilon when there is less
+ * room than points.
  *
  * For every mesh (degrees whose product is the shape) the times that do not depend on the other axes are numbers; the
  * rest is an expression of those axes, evaluated over all their values at once (tuner/tuner.h).
@@ -24,6 +25,8 @@
 
 /* Host links nobody declares: what PCIe 3.0 x16 sustains. */
 #define HOST_RATE 12e9
+/* Blocks up to which shares in host memory are as fine as eighths. */
+#define FEW_BLOCKS 4
 
 typedef struct mist_state {
   const atoll_plan_problem *problem;
@@ -157,19 +160,22 @@ static atoll_err list_nodes(request *r, atoll_island_shape shape) {
   return ATOLL_OK;
 }
 
-/* All of one ZeRO stage. */
+/* All of one ZeRO stage. Shares are eighths as Mist has them for slices of few blocks and halves for longer ones, so
+ * that a request has some ten thousand candidates a mesh at most. */
 static atoll_err search_zero(request *r, const mist_slice *s, const mist_mesh *mesh, int64_t zero) {
-  static const int64_t none[] = {0}, coarse[] = {0, 2, 3, 4, 6, 8}, fine[] = {0, 2, 3, 4, 5, 6, 7, 8};
+  static const int64_t none[] = {0}, halves[] = {0, 4, 8}, coarse[] = {0, 2, 3, 4, 6, 8};
+  static const int64_t fine[] = {0, 2, 3, 4, 5, 6, 7, 8};
   const tuner_axis still = {NULL, 1, none};
   tuner_axis axes[MIST_AXES] = {{NULL, 1, &zero}, still, still, still, still, still};
   int64_t before = r->frontier.feasible;
   ATOLL_TRY(tuner_search(s->tuner, axes, mesh->fixed, r->limit, r->meshes - 1, &r->frontier));
   if (r->frontier.feasible > before && r->m->streams.neutral)
     return ATOLL_OK;
+  int few = s->memory.blocks <= FEW_BLOCKS;
   axes[AXIS_RECOMPUTE] = (tuner_axis){NULL, s->memory.blocks + 1, r->recompute};
   if (r->place.host > 0) {
-    axes[AXIS_WEIGHTS] = axes[AXIS_GRADIENTS] = (tuner_axis){NULL, 6, coarse};
-    axes[AXIS_OPTIMIZER] = axes[AXIS_ACTIVATIONS] = (tuner_axis){NULL, 8, fine};
+    axes[AXIS_WEIGHTS] = axes[AXIS_GRADIENTS] = (tuner_axis){NULL, few ? 6 : 3, few ? coarse : halves};
+    axes[AXIS_OPTIMIZER] = axes[AXIS_ACTIVATIONS] = (tuner_axis){NULL, few ? 8 : 3, few ? fine : halves};
   }
   return tuner_search(s->tuner, axes, mesh->fixed, r->limit, r->meshes - 1, &r->frontier);
 }
