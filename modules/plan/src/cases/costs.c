@@ -54,7 +54,7 @@ static int slice(void *context, int b, int kind, int first, int last, engine_poi
          each = case_bytes(c, b, kind, first, last, 1) - one;
   int64_t in_flight = INT32_MAX;
   if (!c->ignore_memory) {
-    if (one + each > memory)
+    if (!(one + each <= memory))
       return 0;
     if (each > 0 && (memory - one) / each < (double)in_flight)
       in_flight = (int64_t)((memory - one) / each);

@@ -11,7 +11,9 @@
 #include "cases/cases.h"
 #include "plan_impl.h"
 
-#define COUNT_MAX 1000000 /* devices of an entry, samples of a batch: more is a slip */
+#define COUNT_MAX  1000000 /* devices of an entry, samples of a batch: more is a slip */
+#define NUMBER_MAX 1e30    /* sums stay finite */
+#define LAYERS_MAX 1024
 
 static atoll_err read_json(const char *path, json_t **out) {
   char *text = NULL;
@@ -61,8 +63,8 @@ static atoll_err read_whole(const char *where, const char *key, const json_t *v,
 
 static atoll_err read_number(const char *where, const char *key, const json_t *v, int positive, double *out) {
   double x = json_is_number(v) ? json_number_value(v) : NAN;
-  if (!(x < INFINITY) || x < 0 || (positive && x <= 0))
-    return WRONG(where, key, v, positive ? "a number above 0" : "a number of 0 or more");
+  if (!(x < NUMBER_MAX) || x < 0 || (positive && x <= 0))
+    return WRONG(where, key, v, positive ? "a number above 0 and below 1e30" : "a number of 0 or more, below 1e30");
   *out = x;
   return ATOLL_OK;
 }
@@ -464,7 +466,7 @@ static atoll_err read_profile(atoll_case *c, const json_t *root) {
   ATOLL_TRY(read_text(where, "model", json_object_get(root, "model"), model));
   if (strcmp(model, c->model) != 0)
     return atoll_fail(ATOLL_USAGE, "%s: model is '%s', the case plans '%s'", c->profile, model, c->model);
-  ATOLL_TRY(read_whole(where, "layers", json_object_get(root, "layers"), 4096, &layers));
+  ATOLL_TRY(read_whole(where, "layers", json_object_get(root, "layers"), LAYERS_MAX, &layers));
   c->layers = (int)layers;
   const json_t *gpus = json_object_get(root, "gpus");
   if (!json_is_object(gpus))
@@ -513,7 +515,7 @@ static atoll_err read_fit(const atoll_case *c, const char *path, const json_t *r
                       CASE_FIT);
   for (size_t i = 0; i < n; i++) {
     const json_t *x = json_array_get(v, i);
-    if (!json_is_number(x) || !isfinite(json_number_value(x)))
+    if (!json_is_number(x) || !(fabs(json_number_value(x)) < NUMBER_MAX))
       return atoll_fail(ATOLL_USAGE, "%s: %s %s %d to %s %s %d: coefficient %zu is not a number", path,
                         c->zone[from->zone], c->gpu[from->gpu].name, na, c->zone[to->zone], c->gpu[to->gpu].name, nb,
                         i);
