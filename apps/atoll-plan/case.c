@@ -21,17 +21,30 @@ static atoll_err save(const atoll_case_plan *plan, const char *path) {
   return err;
 }
 
+/* What belongs to a job would be ignored. */
+static atoll_err check(const atoll_cli *cli) {
+  static const char *const others[] = {"islands", "yaml",    "save",     "hdf5", "trace",
+                                       "gantt",   "profile", "accuracy", "json"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (atoll_cli_value(cli, others[i]))
+      return atoll_fail(ATOLL_USAGE, "--%s does not go with --case", others[i]);
+  if (atoll_cli_job(cli))
+    return atoll_fail(ATOLL_USAGE, "--case takes no job file, '%s' was given", atoll_cli_job(cli));
+  if (!atoll_cli_value(cli, "case"))
+    return atoll_fail(ATOLL_USAGE, "--lose and --add belong to --case FILE");
+  return atoll_cli_value(cli, "profiles")
+             ? ATOLL_OK
+             : atoll_fail(ATOLL_USAGE, "--case needs --profiles DIR, the folder with profiles/, network.json and "
+                                       "transfer_price.json");
+}
+
 atoll_err plan_case(const atoll_cli *cli, int rank) {
   const char *path = atoll_cli_value(cli, "case"), *data = atoll_cli_value(cli, "profiles"),
              *judge = atoll_cli_value(cli, "judge"), *lose = atoll_cli_value(cli, "lose"),
              *add = atoll_cli_value(cli, "add");
   atoll_case *c = NULL, *was = NULL;
   atoll_case_plan *plan = NULL, *before = NULL;
-  if (!path)
-    return atoll_fail(ATOLL_USAGE, "--profiles, --lose and --add belong to --case FILE");
-  if (!data)
-    return atoll_fail(ATOLL_USAGE, "--case needs --profiles DIR, the folder with profiles/, network.json and "
-                                   "transfer_price.json");
+  ATOLL_TRY(check(cli));
   if (rank > 0)
     return ATOLL_OK;
   atoll_err err = ATOLL_OK;

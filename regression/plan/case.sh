@@ -51,5 +51,9 @@ expect 66 "$plan" --case model.json --profiles "$data" --judge c.json
 says "no profile of model 'Absent'"
 expect 64 "$plan" --case "$data/mixed.json" --judge c.json
 says "needs --profiles"
+expect 64 "$plan" --case "$data/mixed.json" --profiles "$data" --save c.json
+says "--save does not go with --case"
+expect 64 "$plan" --lose "Fast here 1"
+says "belong to --case"
 expect 74 "$plan" --case "$data/mixed.json" --profiles "$data" --judge no/such/folder/c.json
 [ ! -e c.json ] || fail "c.json was written"
