@@ -34,6 +34,16 @@ says '300'
 mpi_any() { "${ATOLL_MPIRUN[@]}" -np "$@" >"$ATOLL_LAST_OUT" 2>&1 </dev/null; }
 mpi_any 2 "$T" job.yaml data.train=beyond.bin run.dir=beyond && fail 'a token beyond the vocabulary was trained'
 says 'vocabulary'
+# Ranks that were given different jobs, as nodes with different environments or stale copies of the data would be.
+expect 76 mpi 1 "$T" job.yaml run.dir=unlike : -np 1 "$T" job.yaml run.dir=unlike train.steps=21
+says 'train.steps is here 21, on rank 0 20'
+ATOLL_TRAIN_SEED=2 expect 0 mpi 1 "$T" job.yaml run.dir=alike train.steps=1 : -np 1 "$T" job.yaml run.dir=alike train.steps=1 train.threads=1
+mkdir stale
+head -c 40000 "$(sourcefile inputs/corpora/kjv-train.txt)" >words.txt
+tail -c 40000 "$(sourcefile inputs/corpora/kjv-train.txt)" >stale/words.txt
+expect 76 mpi 1 "$T" job.yaml run.dir=unlike data.train=words.txt : -np 1 "$T" job.yaml run.dir=unlike data.train=stale/words.txt
+says 'training data (data.train)'
+says 'rank 1 has another'
 refuse 69 'stage 0' 2 job.yaml plan.memory=300KiB run.dir=small
 says 'missing'
 echo '<broken' >broken.xml

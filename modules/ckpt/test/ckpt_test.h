@@ -97,7 +97,8 @@ static inline atoll_err save_model(MPI_Comm comm, const char *dir, int64_t step,
                        .seed = 18446744073709551615u,
                        .tokens = step * 100,
                        .finite = finite,
-                       .last_loss = finite ? 2.5 : 0.0 / 0.0,
+                       .last_loss = finite ? 7.0 / 3 : 0.0 / 0.0,
+                       .best_validation = 5.0 / 3,
                        .plan = (char *)(uintptr_t) "version: 1\n",
                        .config = (char *)(uintptr_t) "train.seq: 4\n"};
   snprintf(m.model_digest, sizeof m.model_digest, "%032d", 7);

@@ -42,6 +42,7 @@ static void each_defect_is_named(void **state) {
     int32_t header[256];
     uint16_t token[100];
   } f = {{20240520, 1, 100}, {0}};
+  unsigned char longer[sizeof f + 1] = {0};
   for (int i = 0; i < 100; i++)
     f.token[i] = (uint16_t)i;
 
@@ -56,6 +57,9 @@ static void each_defect_is_named(void **state) {
          "header says 100 tokens (1224 bytes), file has 1214 bytes");
   write_file("bad-odd.bin", &f, sizeof f - 1);
   expect(open_one("bad-odd.bin", "auto", 8, 256, &d), ATOLL_CORRUPT, "truncated");
+  memcpy(longer, &f, sizeof f); /* half a token more: the count of whole ones is right */
+  write_file("bad-odd.bin", longer, sizeof longer);
+  expect(open_one("bad-odd.bin", "auto", 8, 256, &d), ATOLL_CORRUPT, "overlong");
   f.header[0] = 20240521;
   write_file("bad-magic.bin", &f, sizeof f);
   expect(open_one("bad-magic.bin", "auto", 8, 256, &d), ATOLL_CORRUPT, "magic 20240521, expected 20240520");
@@ -72,6 +76,14 @@ static void each_defect_is_named(void **state) {
   unlink("bad-empty.txt"), unlink("bad-short.bin"), unlink("bad-cut.bin"), unlink("bad-odd.bin"),
       unlink("bad-magic.bin");
   unlink("bad-magic.txt"), unlink("bad-version.bin");
+
+  /* A window wants seq + 1 tokens, so 2 seq of them give one. */
+  assert_int_equal(open_one("bad-few.bin", "auto", 50, 256, &d), ATOLL_OK);
+  assert_int_equal(atoll_data_windows(d), 1);
+  atoll_data_close(&d);
+  assert_int_equal(open_one("bad-few.bin", "auto", 99, 256, &d), ATOLL_OK); /* exactly seq + 1 */
+  assert_int_equal(atoll_data_windows(d), 1);
+  atoll_data_close(&d);
 
   int32_t x[8], y[8];
   assert_int_equal(open_one("bad-few.bin", "auto", 8, 50, &d), ATOLL_OK);

@@ -453,6 +453,70 @@ static atoll_err open_record(session *s, int64_t resume_step) {
   return record_open(s->run_dir, s->attempt, resume_step, &about, &s->record);
 }
 
+/* ---- what every rank must have read alike -------------------------------------------------------------------------
+ */
+
+/* Paths may differ from node to node, and so may what computes there; the data behind the paths is compared by digest.
+ */
+static int may_differ(const char *section, size_t n, const char *key, size_t k) {
+  static const char *const local[] = {"run.dir",       "run.counters", "run.events",    "data.train", "data.validation",
+                                      "train.threads", "train.device", "train.kernels", "topo.path"};
+  for (size_t i = 0; i < sizeof local / sizeof *local; i++)
+    if (strlen(local[i]) == n + 1 + k && !strncmp(local[i], section, n) && !strncmp(local[i] + n + 1, key, k))
+      return 1;
+  return 0;
+}
+
+/* Each rank reads the job file, its environment and its command line by itself. Ranks that disagree on the number of
+ * steps or on a seed would meet in the wrong collectives, or train one model on two samples, so the first difference
+ * from rank 0 ends the run. */
+static atoll_err compare_options(const char *theirs, const char *mine) {
+  const char *title = theirs;
+  size_t title_bytes = 0, n = 0, length;
+  for (const char *at = theirs; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+    size_t line = strcspn(at, "\n");
+    const char *colon = memchr(at, ':', line);
+    if (!colon)
+      continue;
+    if (*at != ' ') {
+      title = at;
+      title_bytes = (size_t)(colon - at);
+      continue;
+    }
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)title_bytes, title);
+    const char *section = section_of(mine, name, &n);
+    const char *other = line_of(section, n, at, (size_t)(colon - at) + 1, &length);
+    if ((other && length == line && !strncmp(at, other, line)) ||
+        may_differ(title, title_bytes, at + 2, (size_t)(colon - at) - 2))
+      continue;
+    return atoll_fail(ATOLL_MISMATCH, "%s.%.*s is here%.*s, on rank 0%.*s: every rank must be given the same job", name,
+                      (int)(colon - at) - 2, at + 2, other ? (int)(length - (size_t)(colon + 1 - at)) : 8,
+                      other ? other + (colon + 1 - at) : " unknown", (int)(at + line - colon - 1), colon + 1);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err agree_options(session *s) {
+  char *mine = NULL;
+  void *theirs = NULL;
+  int64_t bytes = 0;
+  ATOLL_TRY_ALL(s->mpi, atoll_opts_yaml(s->opts, &mine));
+  atoll_err err = atoll_share_bytes(s->mpi, 0, mine, (int64_t)strlen(mine) + 1, &theirs, &bytes);
+  if (err == ATOLL_OK)
+    err = atoll_agree(s->mpi, compare_options(theirs, mine));
+  free(mine);
+  free(theirs);
+  return err;
+}
+
+static atoll_err agree_data(session *s) {
+  atoll_digest none = {0, 0};
+  ATOLL_TRY(atoll_agree_digest(s->mpi, "training data (data.train)", atoll_data_digest(s->train)));
+  return atoll_agree_digest(s->mpi, "held-out data (data.validation)",
+                            s->validation ? atoll_data_digest(s->validation) : none);
+}
+
 static atoll_err open_perf(session *s) {
   static const char *const name[] = {
 #define NAME(id, text) text,
@@ -473,11 +537,14 @@ static atoll_err prepare(session *s) {
   ATOLL_TRY_ALL(s->mpi, open_perf(s));
   atoll_perf_begin(s->perf, s->region[REGION_SETUP]);
   if (!s->bare) {
+    phase(s, "options");
+    ATOLL_TRY(agree_options(s));
     phase(s, "run directory");
     ATOLL_TRY(open_run_dir(s));
   }
   phase(s, "inputs");
   ATOLL_TRY_ALL(s->mpi, open_inputs(s));
+  ATOLL_TRY(agree_data(s));
   ATOLL_TRY(find_devices(s));
   char dir[sizeof s->saved_dir];
   atoll_ckpt_meta meta = {0};
