@@ -1,9 +1,13 @@
 /* Layer times of this model on each rank's device, measured with the code that will train, at the micro-batch sizes a
  * plan may use.
  *
- * Layers of one kind cost the same, so three one-layer stages are enough (field practice: profile distinct layers
- * once). Every rank measures at the same time, as in training, when neighbours share caches, memory and cores. The
- * results of all ranks of a device class are pooled; the profile keeps their median. */
+ * Layers of one kind cost the same, so three stages are enough (field practice: profile distinct layers once). Every
+ * rank measures at the same time, as in training, when neighbours share caches, memory and cores. The results of all
+ * ranks of a device class are pooled; the profile keeps their median.
+ *
+ * What disturbs a machine comes in spells of seconds. Samples of one layer taken one after the other would all lie in
+ * one spell, and the plan would compare layers of different weather. So the layers are visited in rounds, few samples a
+ * visit, until the time for probes is spent; each is measured once in any case. */
 #include "train_impl.h"
 
 #include <stdlib.h>
@@ -12,7 +16,7 @@
 #include "atoll/clock.h"
 #include "atoll/log.h"
 
-enum { REPEATS = 5, SIZES = 3, LAYERS_MAX = 3, TOKENS_MAX = 8192 };
+enum { REPEATS = 2, ROUNDS = 8, SIZES = 3, LAYERS_MAX = 3, TOKENS_MAX = 8192 };
 
 typedef struct probe {
   const atoll_model *model;
@@ -22,21 +26,12 @@ typedef struct probe {
   int64_t S;
 } probe;
 
-static int compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double *v, int n) {
-  qsort(v, (size_t)n, sizeof *v, compare_doubles);
-  return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
-
-/* One kind of layer at one size: forward, backward and update per layer. `count` equal layers and two micro-batches in
- * turn, as in a stage: one layer alone, always on the same buffers, would find them in the caches and promise times
- * that no stage keeps. */
+/* One visit to one kind of layer at one size: forward, backward and update per layer, the first repeat unused. `count`
+ * equal layers and two micro-batches, each forward and then backward, as 1F1B runs a stage: one layer alone, always on
+ * the same buffers, or forwards in a row would find in the caches what a stage has lost, and promise times that no
+ * stage keeps. */
 static atoll_err time_layers(const probe *p, int first, int count, atoll_policy policy, int64_t B, double tree_share,
-                             double budget) {
+                             int repeats) {
   int64_t BS = B * p->S, H = atoll_model_config(p->model)->width;
   atoll_layer_kind kind = atoll_model_layer_kind(p->model, first);
   atoll_policy policies[LAYERS_MAX];
@@ -54,8 +49,6 @@ static atoll_err time_layers(const probe *p, int first, int count, atoll_policy 
   atoll_stage *stage = NULL;
   float *x = NULL, *y = NULL, *loss = NULL;
   int32_t *ids = NULL;
-  double forward[REPEATS], backward[REPEATS], update[REPEATS], tree[REPEATS], began = atoll_clock_now();
-  int n = 0;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, atoll_stage_create(p->model, &sp, e, &stage));
   ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage, 1));
@@ -67,17 +60,20 @@ static atoll_err time_layers(const probe *p, int first, int count, atoll_policy 
   atoll_rng_fill_normal(&key, 0, (size_t)(BS * H), 1, x); /* zeros may be cheaper than numbers */
   int embed = kind == ATOLL_LAYER_EMBED, head = kind == ATOLL_LAYER_HEAD;
   atoll_call c = {.B = B, .S = p->S, .seed = 1, .loss_scale = 1.0f / (float)BS, .train = 1};
-  for (int i = -1; i < REPEATS; i++) { /* the first warms up */
-    double t0 = atoll_clock_now();
-    for (int slot = 0; slot < 2; slot++)
+  for (int i = -1; i < repeats; i++) { /* the first warms up */
+    double forward = 0, backward = 0;
+    for (int slot = 0; slot < 2; slot++) { /* one forward, one backward: what each leaves in the caches for the other */
+      double t0 = atoll_clock_now();
       ATOLL_TRY_GOTO(err, done,
                      atoll_stage_forward(stage, slot, &c, embed ? NULL : x, embed ? ids : NULL, head ? ids : NULL,
                                          head ? NULL : y, head ? loss : NULL));
-    ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
-    double t1 = atoll_clock_now();
-    for (int slot = 0; slot < 2; slot++)
+      ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+      double t1 = atoll_clock_now();
       ATOLL_TRY_GOTO(err, done, atoll_stage_backward(stage, slot, slot, &c, head ? NULL : x, embed ? NULL : y, NULL));
-    ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+      ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
+      forward += t1 - t0;
+      backward += atoll_clock_now() - t1;
+    }
     double t2 = atoll_clock_now();
     /* What the summation tree costs a leaf: a buffer is cleared and later added to another. */
     ATOLL_TRY_GOTO(err, done,
@@ -91,22 +87,17 @@ static atoll_err time_layers(const probe *p, int first, int count, atoll_policy 
     ATOLL_TRY_GOTO(err, done, atoll_stage_adamw(stage, 0, &adam));
     ATOLL_TRY_GOTO(err, done, atoll_queue_sync(e->compute));
     double t4 = atoll_clock_now();
-    if (i >= 0) {
-      forward[n] = (t1 - t0) / (2 * count);
-      backward[n] = (t2 - t1) / (2 * count);
-      tree[n] = (t3 - t2) / count;
-      update[n++] = (t4 - t3) / count;
-    }
-    if (n > 0 && t4 - began > budget)
-      break;
+    if (i < 0)
+      continue;
+    /* A stage runs both backward calls as one, so their times come as one figure, booked on the input gradient. */
+    atoll_cost cost = {.forward = forward / (2 * count),
+                       .backward_input = backward / (2 * count) + tree_share * (t3 - t2) / count,
+                       .update = (t4 - t3) / count,
+                       .source = ATOLL_COST_MEASURED};
+    ATOLL_TRY_GOTO(err, done,
+                   atoll_profile_add(p->profile, p->class_name, atoll_model_digest(p->model),
+                                     atoll_layer_kind_name(kind), atoll_policy_name(policy), p->S, B, &cost));
   }
-  /* A stage runs both backward calls as one, so their times come as one figure, booked on the input gradient. */
-  atoll_cost cost = {.forward = median(forward, n),
-                     .backward_input = median(backward, n) + tree_share * median(tree, n),
-                     .update = median(update, n),
-                     .source = ATOLL_COST_MEASURED};
-  err = atoll_profile_add(p->profile, p->class_name, atoll_model_digest(p->model), atoll_layer_kind_name(kind),
-                          atoll_policy_name(policy), p->S, B, &cost);
 done:
   atoll_stage_destroy(&stage);
   atoll_mem_free(e->mem, &x);
@@ -117,14 +108,16 @@ done:
 }
 
 /* Micro-batch sizes worth measuring: the one that was asked for, else the smallest, a middle and the largest power of
- * two that divides the batch, within what is worth computing at once. Sizes between are interpolated. */
-static int sizes_to_measure(const atoll_job *job, int64_t *size) {
+ * two that divides the batch and gives every device one, within what is worth computing at once. Sizes between are
+ * interpolated. */
+static int sizes_to_measure(const atoll_job *job, int devices, int64_t *size) {
   if (job->plan.micro_batch > 0) {
     size[0] = job->plan.micro_batch;
     return 1;
   }
   int64_t largest = 1;
-  while (job->train.global_batch % (2 * largest) == 0 && 2 * largest * job->train.seq <= TOKENS_MAX)
+  while (job->train.global_batch % (2 * largest) == 0 && 2 * largest * job->train.seq <= TOKENS_MAX &&
+         2 * largest * devices <= job->train.global_batch)
     largest *= 2;
   int64_t middle = 1;
   while (middle * middle * 4 <= largest)
@@ -138,15 +131,21 @@ static int sizes_to_measure(const atoll_job *job, int64_t *size) {
   return n;
 }
 
-static atoll_err measure(const probe *p, const atoll_job *job) {
-  int blocks = atoll_model_layers(p->model) - 2;
+/* What one visit measures, and how long the last one took. */
+typedef struct visit {
+  int first, count;
+  atoll_policy policy;
+  int64_t B;
+  double tree_share, seconds;
+} visit;
+
+static int visits_of(const probe *p, const atoll_job *job, int devices, visit *v) {
+  int blocks = atoll_model_layers(p->model) - 2, n = 0, chosen = -1;
   const struct {
     int first, count;
   } kinds[] = {{0, 1}, {1, blocks < LAYERS_MAX ? blocks : LAYERS_MAX}, {blocks + 1, 1}};
   int64_t size[SIZES];
-  int sizes = sizes_to_measure(job, size);
-  double budget = job->topo.probe_seconds / (double)(sizes * 3 * ATOLL_POLICIES);
-  int chosen = -1;
+  int sizes = sizes_to_measure(job, devices, size);
   if (strcmp(job->plan.policy, "auto") != 0) {
     atoll_policy named;
     if (atoll_policy_parse(job->plan.policy, &named) == 0)
@@ -159,8 +158,27 @@ static atoll_err measure(const probe *p, const atoll_job *job) {
     for (int d = 0; d < 3; d++)
       for (int policy = 0; kinds[d].count > 0 && policy < ATOLL_POLICIES; policy++)
         if (chosen < 0 || policy == chosen)
-          ATOLL_TRY(time_layers(p, kinds[d].first, kinds[d].count, (atoll_policy)policy, size[k], tree_share, budget));
+          v[n++] = (visit){kinds[d].first, kinds[d].count, (atoll_policy)policy, size[k], tree_share, 0};
   }
+  return n;
+}
+
+/* The first round takes one sample of everything, whatever it costs; later ones what the time left allows. */
+static atoll_err measure(const probe *p, const atoll_job *job, int devices) {
+  visit visits[SIZES * 3 * ATOLL_POLICIES];
+  int n = visits_of(p, job, devices, visits);
+  double began = atoll_clock_now();
+  for (int round = 0; round < ROUNDS; round++)
+    for (int i = 0; i < n; i++) {
+      visit *v = &visits[i];
+      double start = atoll_clock_now();
+      if (round > 0 && start - began + v->seconds > job->topo.probe_seconds)
+        continue;
+      ATOLL_TRY(time_layers(p, v->first, v->count, v->policy, v->B, v->tree_share, round > 0 ? REPEATS : 1));
+      v->seconds = atoll_clock_now() - start;
+      if (round == 0) /* the next has one repeat more beside the first, unused one */
+        v->seconds *= (REPEATS + 1) / 2.0;
+    }
   return ATOLL_OK;
 }
 
@@ -194,7 +212,7 @@ atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const at
     char class_name[128];
     atoll_island_class(islands, island, class_name, sizeof class_name);
     probe p = {.model = model, .exec = &exec, .class_name = class_name, .profile = local, .S = job->train.seq};
-    err = measure(&p, job);
+    err = measure(&p, job, atoll_comm_size(comm));
     if (err == ATOLL_NOMEM) {
       atoll_warn("calibration stopped early, the rest is modelled: %s", atoll_err_message());
       err = ATOLL_OK;
