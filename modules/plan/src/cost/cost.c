@@ -1,9 +1,10 @@
 /* Costs: measured where a profile knows the layer, else modelled from FLOPs, bytes and rates.
  *
  * The analytic model is a roofline per layer: products run at a share of the device's GEMM rate, and what is not a
- * product moves activations through memory. Its constants stand below with their sources. They decide only until the
- * first calibration: atoll-train measures its layers before it plans, and a profile from a run replaces every one of
- * them. */
+ * product moves activations through memory. Its constants stand below; where no source is named they are assumptions of
+ * the right size, not measurements, and plans by them are marked analytic. They decide only until the first
+ * calibration: atoll-train measures its layers before it plans, and the profile of a run or of atoll-bench replaces
+ * every one of them. */
 #include "cost/cost.h"
 
 #include <inttypes.h>
@@ -13,13 +14,14 @@
 
 #include "plan_impl.h"
 
-/* Share of the device's best GEMM rate that the products of a layer reach. Layers' shapes are smaller than the probe's;
- * GPT-2 124M at 1,024 tokens reaches 0.8 to 0.9 of it with oneDNN on two Zen 5 cores. */
+/* Share of the device's best GEMM rate that the products of a layer reach: an assumption. Layers' shapes are smaller
+ * than the probe's. Whole steps of GPT-2 124M, 4 samples of 256 tokens on each of two CPU ranks, ran at 0.86 to 0.91 of
+ * the probed rate, other work included. */
 #define GEMM_SHARE 0.85
 /* Rows (tokens of a micro-batch) at which a product reaches half its rate, as in Hockney's n_1/2: small products are
- * dominated by packing and start-up. Fitted by eye to oneDNN's f32 rates for 32 to 1,024 rows. */
+ * dominated by packing and start-up. An assumption; no fit stands behind it. */
 #define GEMM_HALF_ROWS 24.0
-/* Starting a layer's kernels: about twenty, each a parallel region or a launch of 2 us. */
+/* Starting a layer's kernels: assumes about twenty, each a parallel region or a launch of 2 us. */
 #define LAYER_SECONDS 40e-6
 /* Times a block's saved activations pass through memory beside its products: forward writes each and reads it once,
  * backward reads each and writes a gradient of its size. Counted from the layer's own list of saved tensors. */
