@@ -35,6 +35,8 @@
 
 #define EXACT_DEVICES 24
 #define STEP          1.03
+#define COARSE        1.02
+#define FINE          1.003
 #define BEAM          48
 #define POOLS         48 /* most pools whose use is told apart */
 #define WITHIN        (1 + 1e-12)
@@ -345,9 +347,11 @@ static atoll_err find_fastest(chain *c) {
   return ATOLL_OK;
 }
 
+/* Beyond few devices in steps: coarse ones up to the first chain, then fine ones from the step before it, then STEP. */
 static atoll_err sweep(chain *c) {
   static const uint16_t nothing_used[POOLS];
-  double n = (double)(c->at->most - 1), step = 0;
+  double n = (double)(c->at->most - 1), step = 0, size = COARSE, first = INFINITY;
+  int before = -1; /* the last one without a chain */
   for (int i = 0; i < c->candidates; i++) {
     double theta = c->sweep[i], least = n * theta + c->fastest[c->L];
     if (c->x->cheapest ? least > c->x->max_seconds * WITHIN : fmin(fmin(c->best, c->limit), c->x->max_seconds) < least)
@@ -355,13 +359,22 @@ static atoll_err sweep(chain *c) {
     if (!c->exact && theta < step && i + 1 < c->candidates)
       continue;
     c->theta = theta;
-    double before = c->best;
     ATOLL_TRY(find_longest(c));
     if (!has_room(c, nothing_used, c->L))
       continue;
     c->least = fmin(c->least, least);
     ATOLL_TRY(run(c));
-    step = c->best < INFINITY && before < INFINITY ? theta * STEP : theta * 1.004;
+    if (c->best == INFINITY) {
+      before = i;
+    } else if (size == COARSE && !c->exact) {
+      size = FINE;
+      first = theta;
+      i = before;
+      step = before >= 0 ? c->sweep[before] * size : 0;
+      continue;
+    }
+    size = size == FINE && theta >= first ? STEP : size;
+    step = theta * size;
   }
   return ATOLL_OK;
 }

@@ -281,9 +281,9 @@ static void describe(const large *x, const combination *k, const atoll_plan *pla
            strcmp(x->c->problem->islands->island[pipe->stage[e].replica[0].island].model,
                   x->c->problem->islands->island[r->island].model) == 0)
       e++;
-    at += (size_t)snprintf(text + at, n - at, "%s %d layers on %d x %.24s", s ? "," : ":",
-                           pipe->stage[e - 1].chunk[0].last - first, e - s,
-                           x->c->problem->islands->island[r->island].model);
+    int layers = pipe->stage[e - 1].chunk[0].last - first;
+    at += (size_t)snprintf(text + at, n - at, "%s %d layer%s in %d on %.24s", s ? "," : ":", layers,
+                           layers == 1 ? "" : "s", e - s, x->c->problem->islands->island[r->island].model);
     if (at < n && r->ranks > 1)
       at += (size_t)snprintf(text + at, n - at, " tensor %d", r->ranks);
     s = e;
