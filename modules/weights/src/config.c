@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define F(field) offsetof(atoll_weights_config, field)
@@ -142,11 +143,16 @@ atoll_err atoll_weights_config_json(const atoll_weights_config *config, char **t
   if (known_index(config->family) == KNOWN)
     return atoll_fail(ATOLL_UNSUPPORTED, "family '%s', expected gpt2, llama, bert or roberta", config->family);
   json_t *root = weights_config_object(config);
-  char *made = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  char *made = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+  size_t n = made ? strlen(made) + 2 : 0;
+  char *line = made ? malloc(n) : NULL;
+  if (line)
+    snprintf(line, n, "%s\n", made);
+  free(made);
   json_decref(root);
-  if (!made)
+  if (!line)
     return atoll_fail(ATOLL_NOMEM, "config.json");
-  *text = made;
+  *text = line;
   return ATOLL_OK;
 }
 

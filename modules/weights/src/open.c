@@ -380,7 +380,7 @@ atoll_err atoll_weights_read(atoll_weights *w, int i, float *out) {
   const weights_raw *raw = &w->raw[w->entry[i].raw];
   weights_turn turn = w->entry[i].turn;
   int64_t n = weights_elements(raw->ndim, raw->shape);
-  if (turn == TURN_NONE) {
+  if (turn == TURN_NONE || n == 0) { /* one extent of an empty tensor may be huge: nothing may loop over it */
     weights_decode(raw->type, raw->data, n, out);
     return ATOLL_OK;
   }

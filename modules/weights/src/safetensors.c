@@ -223,7 +223,7 @@ static atoll_err put_tensor(atoll_file_writer *file, const atoll_weights_config 
   float *turned = turn == TURN_NONE ? v : malloc((size_t)(n ? n : 1) * sizeof *v);
   atoll_err err =
       v && turned ? s->read(s->arg, i, v) : atoll_fail(ATOLL_NOMEM, "tensor %s, %lld elements", t->name, (long long)n);
-  if (err == ATOLL_OK && turn != TURN_NONE)
+  if (err == ATOLL_OK && turn != TURN_NONE && n > 0)
     weights_turn_values(turn, 1, t->shape[0], t->shape[1], weights_turn_heads(turn, config), v, turned);
   if (err == ATOLL_OK)
     err = weights_put_values(file, turned, n, dtype);
