@@ -17,7 +17,7 @@
 #include "atoll/case.h"
 #include "atoll/file.h"
 
-static char judge[400], folder[64];
+static char judge[300], folder[64];
 
 static int present(void) {
   const char *shared = getenv("ATOLL_SHARED");
@@ -29,7 +29,7 @@ static int present(void) {
 }
 
 static json_t *read_shared(const char *name) {
-  char path[600];
+  char path[1024];
   json_error_t why;
   snprintf(path, sizeof path, "%s/%s", judge, name);
   json_t *root = json_load_file(path, 0, &why);
@@ -68,7 +68,7 @@ static json_t *cluster_for(const json_t *plan, int *equal) {
 }
 
 static atoll_err score(const json_t *plan, json_t *cluster, atoll_case_score *out) {
-  char path[128], data[512];
+  char path[128], data[400];
   atoll_case *c = NULL;
   json_t *root =
       json_pack("{s:s,s:O,s:O,s:o,s:{s:s}}", "name", "test", "model", json_object_get(plan, "model"), "global_batch",

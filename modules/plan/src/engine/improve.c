@@ -12,7 +12,8 @@
 
 #define GROUPS_MOST 12 /* of a stage here */
 #define STAGES_MOST 64
-#define TRIES       60000 /* plans evaluated from one start */
+#define EVALUATED   16    /* labels' work of an evaluation */
+#define TRIES       30000 /* plans evaluated from one start */
 
 enum { BOUNDARY, COUNT, KIND, SWAP, BATCH };
 
@@ -148,7 +149,7 @@ static atoll_err evaluate(search *s, const draft *d, double *value) {
     memcpy(plan->group + at, d->group[i], (size_t)d->groups[i] * sizeof *plan->group);
   }
   atoll_err err = engine_evaluate(s->problem, plan);
-  s->work++;
+  s->work += EVALUATED;
   if (err == ATOLL_OK) {
     *value = search_plan_value(s, plan);
     search_keep(s, &plan);

@@ -37,6 +37,7 @@
 #define FEW_DEVICES   16
 #define BEAM          16
 #define NARROW        1e-10 /* relative width of a node that is not split any more */
+#define FIRST_SHARE   4     /* part of the work for first plans */
 #define STEP          1.06
 
 double search_value(const search *s, double seconds, double price) {
@@ -316,16 +317,9 @@ static atoll_err split(search *s, heap *h, node n, double V) {
   return add_node(h, upper);
 }
 
-static atoll_err try_node(search *s, node n) {
-  double V;
-  int whole;
-  bound_node(s, &n);
-  return open(s, &n) ? labels_run(s, &n, BEAM, &V, &whole) : ATOLL_OK;
-}
-
 /* All stages equally wide, any bottleneck: one node for each width that saves a micro-batch. The layers spread over at
  * most as many stages as there are devices for, so one of them takes its share of the least sum. */
-static atoll_err even_plans(search *s, int b, double most) {
+static atoll_err add_even(search *s, heap *h, int b, double most) {
   int64_t rounds = 0;
   for (int width = 1, top = widest(s); width <= top; width++) {
     node n = {.b = b, .width = width, .high = most, .sync_most = INFINITY};
@@ -334,24 +328,47 @@ static atoll_err even_plans(search *s, int b, double most) {
     rounds = engine_rounds(s->problem, b, width);
     bound_node(s, &n);
     n.low = (double)(rounds - 1) * s->least_sum[s->layers] / (top / width);
-    double V;
-    int whole;
-    if (open(s, &n) && (s->problem->goal == ENGINE_CHEAPEST || n.low < s->best_value))
-      ATOLL_TRY(labels_run(s, &n, BEAM, &V, &whole));
+    n.bound = fmax(n.bound, s->problem->goal == ENGINE_FASTEST ? n.low + s->least_sum[s->layers] : 0);
+    if (open(s, &n))
+      ATOLL_TRY(add_node(h, n));
   }
   return ATOLL_OK;
 }
 
-/* First plans: few labels per layer, at some bottlenecks above the least, and with equal widths. */
+/* First plans: few labels per layer, with equal widths and at some bottlenecks above the least, best bound first, until
+ * a share of the work is spent. */
 static atoll_err first_plans(search *s) {
   static const double above[] = {1.02, 1.06, 1.12, 1.2, 1.32, 1.5, 1.8, 2.4, 3.5, 6, 12, 30, 100};
-  for (int b = 0; b < s->problem->batches; b++) {
+  heap even = {0}, free_widths = {0};
+  atoll_err err = ATOLL_OK;
+  for (int b = 0; b < s->problem->batches && err == ATOLL_OK; b++) {
     double most = longest(s, b), low = bound_least_bottleneck(s, b, 0, most);
-    for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY && !s->problem->equal_widths; i++)
-      ATOLL_TRY(try_node(s, (node){.b = b, .high = fmin(low * above[i], most), .sync_most = INFINITY}));
-    ATOLL_TRY(even_plans(s, b, most));
+    for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY && !s->problem->equal_widths; i++) {
+      node n = {.b = b, .high = fmin(low * above[i], most), .sync_most = INFINITY};
+      n.bound = s->problem->goal == ENGINE_FASTEST ? n.high : above[i]; /* the order to try them in */
+      ATOLL_TRY_GOTO(err, done, add_node(&free_widths, n));
+    }
+    ATOLL_TRY_GOTO(err, done, add_even(s, &even, b, most));
   }
-  return ATOLL_OK;
+  while ((even.n && open(s, &even.node[0])) || free_widths.n) { /* in turn */
+    for (int i = 0; i < 2; i++) {
+      heap *h = i ? &free_widths : &even;
+      double V;
+      int whole;
+      if (s->work > s->work_limit / FIRST_SHARE)
+        goto done;
+      if (!h->n || (!i && !open(s, &h->node[0])))
+        continue;
+      node n = first_node(h);
+      bound_node(s, &n);
+      if (open(s, &n))
+        ATOLL_TRY_GOTO(err, done, labels_run(s, &n, BEAM, &V, &whole));
+    }
+  }
+done:
+  free(even.node);
+  free(free_widths.node);
+  return err;
 }
 
 /* Works off the heap; with a beam, nodes that it cut short are left in `later`. */
