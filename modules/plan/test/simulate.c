@@ -329,6 +329,44 @@ static void sums_wait_for_all(void **state) {
   made_end(&m);
 }
 
+/* Shares in host memory are copied, per micro-batch, and take their time where they are long. */
+static void offloaded_shares_are_copied(void **state) {
+  (void)state;
+  made m;
+  made_begin(&m);
+  atoll_simulation *x = sim_run(m.plan, &m.problem, NULL), *y;
+  for (int k = 0; k < x->replicas; k++)
+    assert_true(x->replica[k].copy == 0);
+  atoll_plan_stage *stage = &m.plan->pipeline[0].stage[1];
+  stage->range[0].offload_weights = 0.5;
+  stage->range[0].offload_gradients = 0.25;
+  double bytes = 0; /* 4 per parameter of the layers */
+  for (int i = 0; i < atoll_model_params_count(m.model); i++) {
+    const atoll_model_param *p = atoll_model_param_at(m.model, i);
+    double n = 4;
+    for (int d = 0; d < p->ndim; d++)
+      n *= (double)p->shape[d];
+    if ((p->layer >= stage->range[0].first && p->layer < stage->range[0].last) ||
+        (p->tied_layer >= stage->range[0].first && p->tied_layer < stage->range[0].last))
+      bytes += n;
+  }
+  y = sim_run(m.plan, &m.problem, NULL);
+  for (int k = 0; k < y->replicas; k++) {
+    const atoll_plan_replica *r = &stage->replica[y->replica[k].replica];
+    double expected = y->replica[k].stage == 1 ? (double)r->micro_batches * bytes * (0.5 + 0.75 + 0.25) / 12e9 : 0;
+    assert_true(fabs(y->replica[k].copy - expected) <= 1e-9 * expected);
+  }
+  double without = y->replica[y->replicas - 1].copy;
+  atoll_simulation_destroy(&y);
+  stage->range[0].offload_activations = 1;
+  y = sim_run(m.plan, &m.problem, NULL);
+  assert_true(y->replica[y->replicas - 1].copy > without);
+  assert_true(y->step_seconds >= x->step_seconds);
+  atoll_simulation_destroy(&x);
+  atoll_simulation_destroy(&y);
+  made_end(&m);
+}
+
 /* Two pipelines cut differently: what each layer's owners hold is summed over both, after the slower one. */
 static void pipelines_sum_layers_together(void **state) {
   (void)state;
@@ -414,6 +452,7 @@ int main(void) {
       cmocka_unit_test(random_plans_agree_with_a_recursion),
       cmocka_unit_test(predictions_are_found_again),
       cmocka_unit_test(sums_wait_for_all),
+      cmocka_unit_test(offloaded_shares_are_copied),
       cmocka_unit_test(pipelines_sum_layers_together),
       cmocka_unit_test(refuses_and_names),
   };

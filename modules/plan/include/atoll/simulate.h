@@ -77,7 +77,8 @@ typedef struct atoll_sim_copies {
 typedef struct atoll_simulate_params {
   int events;                     /* bool: keep the list of events */
   int sends;                      /* bool: messages take time; 1 */
-  const atoll_sim_copies *copies; /* [replicas of the plan, in order], borrowed; NULL: none */
+  const atoll_sim_copies *copies; /* [replicas of the plan, in order], borrowed; NULL: of what the plan keeps in
+                                     host memory, when there is a problem to ask */
 } atoll_simulate_params;
 ATOLL_API void atoll_simulate_params_init(atoll_simulate_params *p);
 

@@ -5,6 +5,9 @@
 
 #include "atoll/plan.h"
 
+/* B/s, each way, of host links that nobody declares: what PCIe 3.0 x16 sustains. */
+#define COST_HOST_RATE 12e9
+
 typedef struct cost_model cost_model;
 
 /* problem is borrowed for the life of the model. */

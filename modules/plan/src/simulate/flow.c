@@ -190,6 +190,8 @@ static atoll_err send(flow *f, runner *x, const action *a, int to, int chunk) {
 static atoll_err copy(flow *f, runner *x, const action *a, double begin) {
   double in = a->backward ? x->copies->backward_in : x->copies->forward_in,
          out = a->backward ? x->copies->backward_out : x->copies->forward_out;
+  in /= f->chunks;
+  out /= f->chunks;
   x->copied = fmax(begin + in, begin + out);
   if (!f->q->record)
     return ATOLL_OK;

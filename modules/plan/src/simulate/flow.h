@@ -46,6 +46,10 @@ typedef struct simulated {
 atoll_err simulate_plan(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int sends,
                         double *finish, simulated *out);
 
+/* Copies of every replica of a plan, in order, in seconds per micro-batch; *out stays as it is when nothing
+ * is in host memory. Owned, also on failure: free(). */
+atoll_err copies_of_plan(cost_model *cost, const atoll_plan *plan, int replicas, atoll_sim_copies **out);
+
 /* ---- after the pipeline ------------------------------------------------------------------------------------------ */
 
 /* Seconds in which the replicas of stages that hold the same layers, of `gradient` bytes, add their gradients leaf by

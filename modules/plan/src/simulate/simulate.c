@@ -37,6 +37,7 @@ typedef struct step { /* a simulation under way */
   cost_model *cost; /* NULL exactly when problem is */
   atoll_simulation *out;
   flow_record record;
+  atoll_sim_copies *copies; /* of what the plan keeps in host memory; NULL: nothing */
   int stages;
   int *first_stage;   /* [pipelines]: flat index of stage 0 */
   int *first_replica; /* [stages + 1], of each flat stage */
@@ -105,6 +106,7 @@ static atoll_err begin_step(step *x) {
 }
 
 static atoll_err run_pipelines(step *x, const atoll_simulate_params *params) {
+  const atoll_sim_copies *copies = params->copies ? params->copies : x->copies;
   for (int p = 0; p < x->plan->pipelines; p++) {
     int flat = x->first_stage[p], first = x->first_replica[flat];
     flow_params q = {.cost = x->cost,
@@ -112,7 +114,7 @@ static atoll_err run_pipelines(step *x, const atoll_simulate_params *params) {
                      .problem = x->problem,
                      .plan = x->plan,
                      .sends = params->sends,
-                     .copies = params->copies ? params->copies + first : NULL,
+                     .copies = copies ? copies + first : NULL,
                      .record = &x->record,
                      .first_replica = first};
     ATOLL_TRY(flow_run(&q, p, x->finish + first));
@@ -301,6 +303,8 @@ atoll_err atoll_simulate(const atoll_plan *plan, const atoll_plan_problem *probl
   ATOLL_TRY_GOTO(err, done, begin_step(&x));
   if (problem)
     ATOLL_TRY_GOTO(err, done, cost_create(problem, &x.cost));
+  if (problem && !params->copies)
+    ATOLL_TRY_GOTO(err, done, copies_of_plan(x.cost, plan, x.out->replicas, &x.copies));
   ATOLL_TRY_GOTO(err, done, run_pipelines(&x, params));
   if (x.cost)
     ATOLL_TRY_GOTO(err, done, plan->pipelines == 1 ? sum_alone(&x) : sum_across(&x));
@@ -319,6 +323,7 @@ atoll_err atoll_simulate(const atoll_plan *plan, const atoll_plan_problem *probl
 done:
   cost_destroy(&x.cost);
   free(x.record.event);
+  free(x.copies);
   free(x.first_stage);
   free(x.first_replica);
   free(x.finish);

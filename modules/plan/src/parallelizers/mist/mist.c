@@ -23,8 +23,6 @@
 
 #include "plan_impl.h"
 
-/* Host links nobody declares: what PCIe 3.0 x16 sustains. */
-#define HOST_RATE 12e9
 /* Blocks up to which shares in host memory are as fine as eighths. */
 #define FEW_BLOCKS 4
 
@@ -132,7 +130,7 @@ static int64_t limit_of(const mist_state *m, int island) {
 static void host_memory(const mist_state *m, int island, mist_place *p) {
   const atoll_topo *t = m->problem->topo;
   const atoll_topo_device *d = &t->device[m->problem->islands->island[island].device[0]];
-  p->host_rate = HOST_RATE;
+  p->host_rate = COST_HOST_RATE;
   if (d->kind == ATOLL_TOPO_GPU && t->node[d->node].memory > 0)
     p->host = (int64_t)((double)t->node[d->node].memory * m->params->memory_share / t->node[d->node].devices);
 }
