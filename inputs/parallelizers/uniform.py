@@ -7,6 +7,8 @@ Reads a greeting and requests as JSON lines, answers each with the points that f
 import json
 import sys
 
+SURE = ["measured", "interpolated", "analytic"]
+
 
 def say(message):
     print(json.dumps(message, separators=(",", ":")), flush=True)
@@ -17,23 +19,21 @@ def plan(request, layers):
     shape, part, limit = request["island"], request["slice"], request["memory_limit"]
     cost = {(c["class"], c["policy"]): c for c in request["costs"]}
     data = shape["nodes"] * shape["per_node"]
-    points, missing = [], None
+    if request["context"]["data"] not in (0, data):
+        return {"points": [], "why": "cuts over data only"}
+    points = []
     for policy, need in request["exact_bytes"].items():
-        if limit is not None and need > limit:
-            missing = min(need - limit, missing or need)
-            continue
         mine = [cost[layers[i], policy] for i in range(part["first"], part["last"])]
-        forward = sum(c["forward"] for c in mine)
-        backward = sum(c["backward"] for c in mine)
+        forward, backward, update = (sum(c[key] for c in mine) for key in ("forward", "backward", "update"))
         points.append({"policy": policy, "data": data, "forward": forward, "backward": backward,
-                       "t": (forward + backward) / data, "d": sum(c["update"] for c in mine) + request["reduce"],
-                       "bytes": need, "source": max((c["source"] for c in mine), key=SURE.index)})
-    answer = {"id": request["id"], "points": points}
-    return answer if points else {**answer, "missing": missing, "why": "every policy needs more memory"}
+                       "t": (forward + backward) / data, "d": update + request["reduce"], "bytes": need,
+                       "source": max((c["source"] for c in mine), key=SURE.index)})
+    fitting = [p for p in points if limit is None or p["bytes"] <= limit]
+    return {"points": fitting} if fitting else {"points": [], "missing": min(p["bytes"] for p in points) - limit}
 
 
-SURE = ["measured", "interpolated", "analytic"]
 hello = json.loads(sys.stdin.readline())
 say({"type": "hello", "protocol": 1, "name": "uniform data parallelism"})
 for line in sys.stdin:
-    say(plan(json.loads(line), hello["model"]["layers"]))
+    request = json.loads(line)
+    say({"id": request["id"], **plan(request, hello["model"]["layers"])})
