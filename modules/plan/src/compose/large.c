@@ -18,9 +18,10 @@
  *   so far, and so on until no bound is below it. The limit does not fall within a round, so the answer does not depend
  *   on the order in a round, nor on how ranks share it.
  *
- * Up to ALL_WIDTHS devices every data degree is tried. Beyond, those that are 1, 3 or 5 times a power of two and those
- * that divide an island: a data degree between two of them leaves devices of every island over, or is at most a fifth
- * from one that is tried. What lies outside is not part of the gap that a plan states.
+ * Up to ALL_WIDTHS devices every data degree is tried with grid, whose answers are cheap. Beyond, those that are 1, 3
+ * or 5 times a power of two and those that divide an island: a data degree between two of them leaves devices of every
+ * island over, or is at most a fifth from one that is tried. What lies outside is not part of the gap that a plan
+ * states.
  *
  * The FINALISTS of least composed time are built and simulated, and the simulator has the last word. */
 #include "compose/large.h"
@@ -51,7 +52,7 @@ static int worth_trying(const large *x, int devices, int D) {
   int odd = D;
   if (x->c->params->data_parallel > 0)
     return D == x->c->params->data_parallel;
-  if (devices <= ALL_WIDTHS)
+  if (devices <= ALL_WIDTHS && x->c->parallelizer == &atoll_parallelizer_grid)
     return 1;
   while (odd % 2 == 0)
     odd /= 2;

@@ -258,11 +258,20 @@ static void halve(answers *a, engine_point lo, engine_point hi, int hi_fits) {
     halve(a, mid, hi, hi_fits);
 }
 
+/* Of `data` replicas each: nothing holds more micro-batches in flight than there can be stages. */
+static int64_t stages_most(const large *x, int data) {
+  int64_t n = 0;
+  for (int p = 0; p < x->pools; p++)
+    n += (int64_t)x->pool[p].islands * (x->pool[p].per_island / data);
+  return n > 1 ? n : 1;
+}
+
 atoll_err pools_points(large *x, const combination *at, int kind, int first, int last, engine_point out[ENGINE_POINTS],
                        int *n) {
   answers a = {.x = x, .at = at, .kind = kind, .first = first, .last = last, .room = ENGINE_POINTS, .out = out};
   engine_point lo, hi;
-  int64_t most = at->most < x->c->layers ? at->most : x->c->layers;
+  int64_t most = at->most < x->c->layers ? at->most : x->c->layers, stages = stages_most(x, at->D);
+  most = stages < most ? stages : most;
   *n = 0;
   if (!probe(&a, 1, &lo))
     return a.err;
