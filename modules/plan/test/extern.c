@@ -126,7 +126,7 @@ static void failures(void **state) {
        "data 2 x tensor 2 x context 1 x expert 1 is not the 2 devices of 1 x 2", 0},
       {HELLO, SAY(",\\\"bytes\\\":$need,\\\"zero\\\":1"), ATOLL_CORRUPT, "an axis that train does not execute", 0},
       {HELLO, SAY(",\\\"bytes\\\":$need,\\\"recompute\\\":4"), ATOLL_CORRUPT, "recompute 4 of 3 layers", 0},
-      {HELLO, SAY(",\\\"bytes\\\":$((need - 1))"), ATOLL_CORRUPT, "every point claims fewer bytes than layer takes", 0},
+      {HELLO, SAY(",\\\"bytes\\\":$((need - 1))"), ATOLL_CORRUPT, "every point claims fewer bytes than it takes", 0},
       {HELLO, SAY(",\\\"bytes\\\":-5"), ATOLL_CORRUPT, "point 0: bytes is -5, expected a whole number", 0},
       {HELLO, SAY(",\\\"bytes\\\":$need,\\\"forward\\\":-1"), ATOLL_CORRUPT, "point 0: forward is -1", 0},
       {HELLO, SAY(",\\\"bytes\\\":$need,\\\"forward\\\":NaN"), ATOLL_CORRUPT, "not JSON", 0},
@@ -225,6 +225,30 @@ static void points(void **state) {
       covered = covered || (few[j].t <= p[i].t * (1 + epsilon) && few[j].d <= p[i].d * (1 + epsilon));
     assert_true(covered);
   }
+  made_end(&x);
+}
+
+/* With target any the other axes are open, and a lie about memory along them is seen too. */
+static void all_axes(void **state) {
+  (void)state;
+  made x;
+  atoll_slice_plan p[4];
+  int n;
+  double epsilon;
+  int64_t missing;
+#define SHARDED(bytes)                                                                                                 \
+  "echo \"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager\\\",\\\"data\\\":1,\\\"tensor\\\":2,"              \
+  "\\\"t\\\":0.01,\\\"d\\\":0,\\\"bytes\\\":" bytes "}]}\""
+  begin_with(&x, script(HELLO, SHARDED("$((need / 2 + need / 4))")));
+  assert_refused(ATOLL_CORRUPT, "an axis that train does not execute", ask(&x, p, 4, &n, &epsilon, &missing, NULL));
+  x.params.target = 1;
+  assert_ok(ask(&x, p, 4, &n, &epsilon, &missing, NULL)); /* half of most, and what no tensor rank divides */
+  assert_int_equal(n, 1);
+  assert_true(p[0].tensor == 2 && p[0].bytes[ATOLL_MEM_WORKSPACE] == p[0].bytes_peak);
+  made_end(&x);
+  begin_with(&x, script(HELLO, SHARDED("$((need / 4))")));
+  x.params.target = 1;
+  assert_refused(ATOLL_CORRUPT, "every point claims fewer bytes", ask(&x, p, 4, &n, &epsilon, &missing, NULL));
   made_end(&x);
 }
 
@@ -430,17 +454,12 @@ static void dies_with_us(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_good_answer),
-      cmocka_unit_test(failures),
-      cmocka_unit_test(not_started),
-      cmocka_unit_test(points),
-      cmocka_unit_test(nothing_fits),
-      cmocka_unit_test(many_at_once),
-      cmocka_unit_test(late),
-      cmocka_unit_test(whole_plans),
-      cmocka_unit_test(dies_in_the_middle),
-      cmocka_unit_test(its_word_counts),
-      cmocka_unit_test(dies_with_us),
+      cmocka_unit_test(one_good_answer), cmocka_unit_test(failures),
+      cmocka_unit_test(not_started),     cmocka_unit_test(points),
+      cmocka_unit_test(all_axes),        cmocka_unit_test(nothing_fits),
+      cmocka_unit_test(many_at_once),    cmocka_unit_test(late),
+      cmocka_unit_test(whole_plans),     cmocka_unit_test(dies_in_the_middle),
+      cmocka_unit_test(its_word_counts), cmocka_unit_test(dies_with_us),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "atoll/sym.h"
 #include "child.h"
 #include "cost/cost.h"
+#include "cost/memory.h"
 #include "plan_impl.h"
 
 #define FAILURES_MAX 3   /* in a row */
@@ -42,10 +43,18 @@ typedef struct entry { /* its number is its index */
   char *why;
 } entry;
 
+typedef struct held { /* bytes of a slice along every axis */
+  int first, last, policy;
+  memory_model model;
+} held;
+
 typedef struct state {
   const atoll_plan_problem *problem;
   const atoll_plan_params *params;
   cost_model *cost;
+  atoll_syms *pool;
+  held *held;
+  int helds, held_room;
   child *program; /* NULL once it failed for good */
   char name[128];
   int policy; /* the only one allowed, or -1 */
@@ -190,9 +199,10 @@ static atoll_err model_json(const state *s, json_t **out) {
     }
   }
   if (err == ATOLL_OK)
-    *out = json_pack("{s:s,s:I,s:I,s:O,s:O}", "family", atoll_model_family_name(s->problem->model), "seq",
-                     (json_int_t)s->problem->seq, "global_batch", (json_int_t)s->problem->global_batch, "layers",
-                     layers, "classes", list);
+    *out = json_pack("{s:s,s:I,s:I,s:I,s:I,s:O,s:O}", "family", atoll_model_family_name(s->problem->model), "seq",
+                     (json_int_t)s->problem->seq, "global_batch", (json_int_t)s->problem->global_batch, "experts",
+                     (json_int_t)s->params->experts, "expert_top", (json_int_t)s->params->expert_top, "layers", layers,
+                     "classes", list);
   json_decref(layers);
   json_decref(list);
   return err;
@@ -362,6 +372,72 @@ static atoll_err misfit(const state *s, const request *r, int i, const char *wha
                     line);
 }
 
+static atoll_err find_held(state *s, int first, int last, int policy, const memory_model **out) {
+  int a = cost_range_first(s->cost, first, last), b = last - (first - a);
+  for (int i = 0; i < s->helds; i++)
+    if (s->held[i].first == a && s->held[i].last == b && s->held[i].policy == policy) {
+      *out = &s->held[i].model;
+      return ATOLL_OK;
+    }
+  if (s->helds == s->held_room) {
+    int room = s->held_room ? 2 * s->held_room : 64;
+    held *grown = realloc(s->held, (size_t)room * sizeof *grown);
+    if (!grown)
+      return atoll_fail(ATOLL_NOMEM, "plan.extern: no memory for %d slices", room);
+    s->held = grown;
+    s->held_room = room;
+  }
+  if (!s->pool)
+    ATOLL_TRY(atoll_syms_create(&s->pool));
+  held *h = &s->held[s->helds];
+  *h = (held){.first = a, .last = b, .policy = policy};
+  ATOLL_TRY(memory_model_make(s->problem->model, s->pool, a, b, (atoll_policy)policy,
+                              (memory_moe){s->params->experts, s->params->expert_top}, &h->model));
+  s->helds++;
+  *out = &h->model;
+  return ATOLL_OK;
+}
+
+/* Eighths of a share that is in host memory: rounded up, no more bytes than its own stay on the device. */
+static int64_t eighths(double share) { return (int64_t)ceil(8 * share - 1e-9); }
+
+/* No rank that runs the slice so holds fewer bytes. */
+static atoll_err least_bytes(state *s, const request *r, const atoll_slice_plan *p, int64_t *bytes) {
+  const memory_model *m = NULL;
+  int blocks = 0; /* layers that can be done again, of the first `recompute` */
+  for (int l = r->slice.first; l < r->slice.first + p->recompute; l++)
+    blocks += atoll_model_layer_kind(s->problem->model, l) == ATOLL_LAYER_BLOCK;
+  const struct {
+    const char *name;
+    int64_t value;
+  } axis[] = {{"B", r->context.micro_batch},
+              {"S", s->problem->seq},
+              {"slots", r->context.in_flight},
+              {"partials", r->context.partials},
+              {"data", p->data},
+              {"tensor", p->tensor},
+              {"context", p->context},
+              {"expert", p->expert},
+              {"zero", p->zero},
+              {"sequence_parallel", p->sequence_parallel},
+              {"recompute", blocks},
+              {"offload_weights", eighths(p->offload_weights)},
+              {"offload_gradients", eighths(p->offload_gradients)},
+              {"offload_optimizer", eighths(p->offload_optimizer)},
+              {"offload_activations", eighths(p->offload_activations)}};
+  enum { AXES = sizeof axis / sizeof *axis };
+  const char *names[AXES];
+  int64_t values[AXES];
+  for (int i = 0; i < AXES; i++) {
+    names[i] = axis[i].name;
+    values[i] = axis[i].value;
+  }
+  ATOLL_TRY(find_held(s, r->slice.first, r->slice.last, p->policy, &m));
+  ATOLL_TRY(atoll_sym_eval_int(m->peak, names, values, AXES, bytes));
+  *bytes += s->problem->checkpoint_bytes + s->problem->fixed_bytes;
+  return ATOLL_OK;
+}
+
 /* A point against its request; *refused: it lies about memory. */
 static atoll_err check_point(state *s, const request *r, atoll_slice_plan *p, int i, int by_category, const char *line,
                              int *refused) {
@@ -393,26 +469,31 @@ static atoll_err check_point(state *s, const request *r, atoll_slice_plan *p, in
   if (s->params->target == 0 && !plain(p))
     return misfit(s, r, i, "uses an axis that train does not execute (plan.target is train)", line);
   p->bytes_limit = limit_of(s, r->shape.island);
-  int64_t exact[ATOLL_MEM_CATEGORIES], total = 0;
-  if (plain(p)) {
+  int64_t exact[ATOLL_MEM_CATEGORIES], total = 0, least;
+  int known = plain(p) && s->params->experts == 0;
+  if (known) {
     ATOLL_TRY(cost_stage_bytes(s->cost, r->slice.first, r->slice.last, (atoll_policy)p->policy, r->context.micro_batch,
                                r->context.in_flight, r->context.partials, exact));
     total = cost_sum_bytes(exact);
-    if (p->bytes_peak < total) {
-      *refused = 1;
-      (void)atoll_fail(ATOLL_CORRUPT,
-                       "plan.extern: %s: layers %d-%d on island %s, point %d claims %" PRId64
-                       " bytes, layer takes %" PRId64 " (%s, micro-batch %" PRId64 ", %d in flight): refused",
-                       s->name, r->slice.first, r->slice.last - 1, s->problem->islands->island[r->shape.island].name, i,
-                       p->bytes_peak, total, atoll_policy_name((atoll_policy)p->policy), r->context.micro_batch,
-                       r->context.in_flight);
-      if (s->refused++ < WARNINGS_MAX)
-        atoll_warn("%s", atoll_err_message());
-      return ATOLL_OK;
-    }
+  }
+  if (known)
+    least = total;
+  else
+    ATOLL_TRY(least_bytes(s, r, p, &least));
+  if (p->bytes_peak < least) {
+    *refused = 1;
+    (void)atoll_fail(ATOLL_CORRUPT,
+                     "plan.extern: %s: layers %d-%d on island %s, point %d claims %" PRId64 " bytes, it takes %" PRId64
+                     " (%s, micro-batch %" PRId64 ", %d in flight): refused",
+                     s->name, r->slice.first, r->slice.last - 1, s->problem->islands->island[r->shape.island].name, i,
+                     p->bytes_peak, least, atoll_policy_name((atoll_policy)p->policy), r->context.micro_batch,
+                     r->context.in_flight);
+    if (s->refused++ < WARNINGS_MAX)
+      atoll_warn("%s", atoll_err_message());
+    return ATOLL_OK;
   }
   if (!by_category) { /* what is known, and the rest as workspace */
-    if (total)
+    if (known)
       memcpy(p->bytes, exact, sizeof exact);
     p->bytes[ATOLL_MEM_WORKSPACE] += p->bytes_peak - total;
   }
@@ -464,7 +545,7 @@ static atoll_err accept(state *s, entry *e, atoll_extern_answer *a, const char *
   if (refused == a->count && refused > 0)
     return atoll_fail(ATOLL_CORRUPT,
                       "plan.extern: %s: layers %d-%d on island %s: every point claims fewer bytes than "
-                      "layer takes, in: %.120s",
+                      "it takes, in: %.120s",
                       s->name, e->r.slice.first, e->r.slice.last - 1,
                       s->problem->islands->island[e->r.shape.island].name, line);
   qsort(a->point, (size_t)n, sizeof *a->point, by_time);
@@ -536,6 +617,8 @@ static void extern_end(void **address) {
   }
   free(s->entry);
   free(s->bucket);
+  free(s->held);
+  atoll_syms_destroy(&s->pool);
   cost_destroy(&s->cost);
   free(s);
   *address = NULL;
