@@ -82,11 +82,14 @@ static void describe(const atoll_model *m, atoll_weights_config *c) {
   snprintf(c->family, sizeof c->family, "%s", atoll_model_family_name(m));
 }
 
-/* MPI is started once and ends with the program. */
+/* MPI is started once and ends with the program. Several processes would write one folder together. */
 static atoll_err start_mpi(void) {
-  int initialized = 0;
+  int initialized = 0, size = 1;
   MPI_Initialized(&initialized);
-  return initialized ? ATOLL_OK : atoll_mpi_init(NULL, NULL);
+  if (!initialized)
+    ATOLL_TRY(atoll_mpi_init(NULL, NULL));
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size == 1 ? ATOLL_OK : atoll_fail(ATOLL_USAGE, "started as %d processes, expected one", size);
 }
 
 static atoll_err load_values(checkpoint *c) {

@@ -50,6 +50,8 @@ expect 64 atoll-convert import a.safetensors d model.heads=3
 expect 64 atoll-convert export a a.pt
 says "expected FILE.safetensors"
 expect 66 atoll-convert export nowhere a.safetensors2
+expect 64 mpi 2 "$(atoll atoll-convert)" import a.safetensors d
+says "started as 2 processes, expected one"
 printf 'PK\003\004' >torch.bin
 expect 67 atoll-convert show torch.bin
 [ ! -e d ] || fail "d was made"
