@@ -18,6 +18,7 @@
 #define POOLS  3
 #define KINDS  9
 #define WIDTH  16
+#define SLOWER 1.3
 
 typedef struct world {
   engine_problem problem;
@@ -28,6 +29,7 @@ typedef struct world {
       act[LAYERS];
   int64_t slots[KINDS]; /* layers in flight that fit */
   double transfer[2][2];
+  int spare; /* a slower way to run a slice holds more micro-batches */
   uint64_t state;
 } world;
 
@@ -46,8 +48,12 @@ static int slice(void *context, int b, int kind, int first, int last, engine_poi
   for (int l = first; l < last; l++)
     seconds += w->layer[b][kind][l];
   int64_t fits = w->slots[kind] / ((last - first) * w->batch[b]);
-  point[0] = (engine_point){seconds, w->update[kind][first], fits};
-  return fits >= 1;
+  int n = 0;
+  if (fits >= 1)
+    point[n++] = (engine_point){seconds, w->update[kind][first], fits};
+  if (w->spare)
+    point[n++] = (engine_point){SLOWER * seconds, w->update[kind][first], 2 * fits + 1};
+  return n;
 }
 
 static double send(void *context, int b, int layer, int from, int to, int backward) {
@@ -132,23 +138,27 @@ static int measure(const world *w, const trial *t, double *seconds, double *pric
   const engine_problem *p = &w->problem;
   int S = t->stages;
   int64_t B = p->global_batch, b = w->batch[t->b], total = (B + b - 1) / b;
-  double steady = 0, sum = 0, update = 0, sync = 0, rent = 0, moved = 0;
+  double steady = 0, sum = 0, update = 0, sync = 0, rent = 0, moved = 0, took[LAYERS], extra[LAYERS];
   for (int r = 0; r < S; r++) { /* r stages behind this one */
     int D = t->width[r], behind = 0;
     for (int i = 0; i <= r; i++)
       behind += t->width[i];
     int64_t flight = (behind + D - 1) / D > r + 1 ? (behind + D - 1) / D : r + 1;
     double compute = 0, act = 0, grad = 0;
+    extra[r] = 0;
+    if (p->equal_widths && D != t->width[0])
+      return 0;
     for (int j = 0; j < D; j++) {
       int kind = t->kind[r][j];
       double one = 0;
       for (int l = t->first[r]; l < t->last[r]; l++)
         one += w->layer[t->b][kind][l];
-      compute = fmax(compute, one);
-      update = fmax(update, w->update[kind][t->first[r]]);
-      rent += w->pool[w->kind[kind].pool].price * w->kind[kind].devices;
-      if (w->slots[kind] / ((t->last[r] - t->first[r]) * b) < flight)
+      int64_t fits = w->slots[kind] / ((t->last[r] - t->first[r]) * b);
+      if (fits < flight && !(w->spare && 2 * fits + 1 >= flight))
         return 0;
+      compute = fmax(compute, fits < flight ? SLOWER * one : one);
+      extra[r] = fmax(extra[r], w->update[kind][t->first[r]]);
+      rent += w->pool[w->kind[kind].pool].price * w->kind[kind].devices;
       if (j + 1 < D)
         sync = fmax(sync, pair_ring(w, kind, t->kind[r][j + 1], stage_bytes(w, t->first[r], t->last[r]), D));
       moved += zones(w, kind, t->kind[r][(j + 1) % D]) * stage_bytes(w, t->first[r], t->last[r]) / D * (D - 1);
@@ -165,7 +175,14 @@ static int measure(const world *w, const trial *t, double *seconds, double *pric
     double send = S == 1 ? 0 : r == 0 ? 2 * grad : r < S - 1 ? act + grad : S > 3 ? 2 * act : act;
     int64_t rounds = (B + b * D - 1) / (b * D);
     steady = fmax(steady, (double)(rounds - 1) * (compute + send));
+    took[r] = compute + send;
     sum += compute + send;
+  }
+  for (int r = 0; r < S; r++) {
+    double hidden = 0; /* by the stages before */
+    for (int i = r + 1; i < S; i++)
+      hidden += took[i];
+    update = fmax(update, p->extra_hidden ? extra[r] - hidden : extra[r]);
   }
   *seconds = steady + sum + update + sync;
   *price = *seconds * rent + moved;
@@ -184,6 +201,10 @@ static void staffed(const world *w, trial *t, int first, int *used, outcome *bes
   double seconds, price, value = INFINITY;
   t->stages++;
   if (first > 0) {
+    if (w->problem.max_stages && t->stages >= w->problem.max_stages) {
+      t->stages--;
+      return;
+    }
     staff(w, t, first, 0, used, best);
   } else if (measure(w, t, &seconds, &price)) {
     const engine_problem *p = &w->problem;
@@ -247,7 +268,7 @@ static void make_world(world *w, uint64_t seed) {
         double one = (0.5 + unit_random(w)) / speed / pow(width, 0.4 + 0.6 * unit_random(w));
         w->layer[0][k][l] = one;
         w->layer[1][k][l] = one * (1.4 + 0.8 * unit_random(w));
-        w->update[k][l] = 0.1 * unit_random(w);
+        w->update[k][l] = 0.4 * unit_random(w);
       }
       w->slots[k] = 2 + pick(w, 12) * width;
     }
@@ -286,6 +307,10 @@ static void agree(uint64_t seed, int64_t *tried, int *infeasible) {
     w.problem.goal = ENGINE_CHEAPEST;
     w.problem.max_seconds = 2 + 20 * unit_random(&w);
   }
+  w.spare = seed % 3 == 1;
+  w.problem.equal_widths = seed % 7 == 2;
+  w.problem.extra_hidden = seed % 5 == 3;
+  w.problem.max_stages = seed % 11 == 4 ? 2 : 0;
   outcome best = {INFINITY, 0};
   for (int b = 0; b < w.problem.batches; b++) {
     trial t = {.b = b};

@@ -323,8 +323,8 @@ int bound_closes(const search *s, const node *n, const label *l, int f) {
 }
 
 double bound_label(const search *s, const node *n, const label *l) {
-  double so_far =
-      fmax(l->bottleneck, n->low) + l->sum + fmax(l->sync, n->sync_least) + (s->problem->extra_hidden ? 0 : l->extra);
+  double so_far = fmax(l->bottleneck, n->low) + l->sum + fmax(l->sync, n->sync_least) +
+                  (s->problem->extra_hidden && l->layer > 0 ? 0 : l->extra);
   double rest = row_value(s, s->least_sum, l);
   for (int i = 0; i < s->pairs; i++) {
     double left = 0;

@@ -35,8 +35,7 @@ typedef struct outcomes { /* labels but for next and act */
   int n, room;
 } outcomes;
 
-/* ---- sync and money -----------------------------------------------------------------------------------------------
- */
+/* ---- sync and money -------------------------------------------------------------------------------------------- */
 
 /* A stage [first, last) of choice c with these counts, the label's devices being used. */
 static int stage_groups(const search *s, const label *before, const choice *c, const uint16_t *count,

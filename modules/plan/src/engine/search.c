@@ -36,8 +36,9 @@
 #define FEW_STAFFINGS 800
 #define FEW_DEVICES   16
 #define BEAM          16
-#define NARROW        1e-10 /* relative width of a node that is not split any more */
-#define FIRST_SHARE   4     /* part of the work for first plans */
+#define NARROW        1e-9 /* relative width of a node that is not split any more */
+#define NARROW_ROUGH  1e-3 /* the same when labels only estimate money or sync: splitting would not end */
+#define FIRST_SHARE   4    /* part of the work for first plans */
 #define STEP          1.06
 
 double search_value(const search *s, double seconds, double price) {
@@ -309,7 +310,7 @@ static atoll_err split(search *s, heap *h, node n, double V) {
       return add_node(h, n);
     }
   }
-  if (n.high - n.low <= NARROW * n.high)
+  if (n.high - n.low <= (s->merged || s->moves ? NARROW_ROUGH : NARROW) * n.high)
     return ATOLL_OK;
   node lower = n, upper = n;
   lower.high = upper.low = n.low > 0 ? n.low + (n.high - n.low) / 2 : n.high / 2;
@@ -391,7 +392,7 @@ static atoll_err work_off(search *s, heap *h, int beam, heap *later, double *los
     } else if (!whole) {
       s->truncated = 1;
       *lost = fmin(*lost, n.bound);
-    } else if (V < INFINITY) {
+    } else if (V < INFINITY && !n.width && !s->mixed) { /* with given widths the program has seen the whole node */
       ATOLL_TRY(split(s, h, n, V));
     }
   }
@@ -474,7 +475,7 @@ atoll_err engine_search(const engine_problem *problem, engine_result **out) {
     r->gap = s.best ? fmax(0, 1 - bound / s.best_value) : INFINITY;
     r->truncated = s.truncated;
     r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced && (s.units == 1 || s.mixed);
-    r->uniform = s.best && !s.merged && !s.truncated && !s.misplaced;
+    r->uniform = s.best && !s.merged && !s.truncated && !s.misplaced && !(s.moves && s.priced);
     r->labels = s.work;
     r->slices = s.points;
     r->reject = s.rejects ? malloc((size_t)s.rejects * sizeof *r->reject) : NULL;
