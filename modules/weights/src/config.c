@@ -201,6 +201,16 @@ static atoll_err settle(const char *path, const char *what, int64_t shows, int64
   return ATOLL_OK;
 }
 
+/* Keys have the size of a head times their heads. */
+atoll_err weights_config_keys(atoll_weights *w, const char *path) {
+  atoll_weights_config *c = &w->config;
+  int key = strcmp(c->family, "llama") ? -1 : atoll_weights_find(w, "layers.0.self_attn.k_proj.weight");
+  int64_t head = c->heads > 0 && c->width % c->heads == 0 ? c->width / c->heads : 0;
+  if (key < 0 || head == 0 || w->item[key].shape[0] % head)
+    return ATOLL_OK;
+  return settle(path, "keys", w->item[key].shape[0] / head, &c->kv_heads);
+}
+
 atoll_err weights_config_infer(atoll_weights *w, const char *path) {
   atoll_weights_config *c = &w->config;
   for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
@@ -216,9 +226,5 @@ atoll_err weights_config_infer(atoll_weights *w, const char *path) {
     c->norm_eps = known[k].norm_eps;
   if (c->rope_theta == 0)
     c->rope_theta = known[k].rope_theta;
-  /* Keys have the size of a head times their heads. */
-  int key = strcmp(c->family, "llama") ? -1 : atoll_weights_find(w, "layers.0.self_attn.k_proj.weight");
-  if (key >= 0 && c->heads && c->width % c->heads == 0 && w->item[key].shape[0] % (c->width / c->heads) == 0)
-    ATOLL_TRY(settle(path, "keys", w->item[key].shape[0] / (c->width / c->heads), &c->kv_heads));
-  return ATOLL_OK;
+  return weights_config_keys(w, path);
 }

@@ -134,9 +134,12 @@ atoll_err atoll_weights_write_llama2c(const char *path, const atoll_weights_conf
   if (c->rope_factor != 0 || c->rope_theta != 10000)
     return atoll_fail(ATOLL_UNSUPPORTED, "llama2.c rotates with theta 10000 and no scaling, the model with %g and %g",
                       c->rope_theta, c->rope_factor);
-  if (c->heads < 1 || c->kv_heads < 1 || c->context < 1)
-    return atoll_fail(ATOLL_USAGE, "llama2.c's header wants heads %lld, key and value heads %lld and positions %lld",
-                      (long long)c->heads, (long long)c->kv_heads, (long long)c->context);
+  if (c->heads < 1 || c->kv_heads < 1 || c->context < 1 || c->width % c->heads || c->width / c->heads % 2 ||
+      c->heads % c->kv_heads)
+    return atoll_fail(ATOLL_USAGE,
+                      "width %lld, heads %lld, key and value heads %lld, positions %lld: expected an even size of "
+                      "head that divides the width, and key heads that divide the heads",
+                      (long long)c->width, (long long)c->heads, (long long)c->kv_heads, (long long)c->context);
   atoll_file_writer *f = NULL;
   ATOLL_TRY(atoll_file_writer_open(path, &f));
   atoll_err err = put_all(f, c, s);

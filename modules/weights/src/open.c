@@ -373,6 +373,10 @@ atoll_err atoll_weights_set_heads(atoll_weights *w, int64_t heads) {
     return atoll_fail(ATOLL_USAGE, "%lld heads do not divide the width %lld", (long long)heads,
                       (long long)w->config.width);
   w->config.heads = heads;
+  w->config.kv_heads = 0;
+  ATOLL_TRY(weights_config_keys(w, w->part[0].path));
+  if (!w->config.kv_heads)
+    w->config.kv_heads = heads;
   return ATOLL_OK;
 }
 

@@ -111,6 +111,8 @@ atoll_err weights_config_read(const char *name, json_t *root, atoll_weights_conf
 json_t *weights_config_object(const atoll_weights_config *c); /* NULL: no memory */
 /* What the shapes of logical tensors tell, where config says nothing; MISMATCH where it says otherwise. */
 atoll_err weights_config_infer(atoll_weights *w, const char *path);
+/* Heads of keys, once there are heads. */
+atoll_err weights_config_keys(atoll_weights *w, const char *path);
 
 uint32_t weights_u32(const unsigned char *p);
 uint64_t weights_u64(const unsigned char *p);

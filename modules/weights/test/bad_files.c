@@ -75,6 +75,9 @@ static void llama2c(void **state) {
       put(file, word, was);
     }
   free(file);
+  c.heads = 5;
+  test_refused(atoll_weights_write_llama2c("bad.tmp.bin", &c, &source), ATOLL_USAGE, "width 24, heads 5");
+  c.heads = 4;
   c.rope_theta = 500000;
   test_refused(atoll_weights_write_llama2c("bad.tmp.bin", &c, &source), ATOLL_UNSUPPORTED, "theta 10000");
   c.rope_theta = 10000;

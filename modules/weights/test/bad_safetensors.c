@@ -86,6 +86,33 @@ static void headers(void **state) {
     test_refused(open_header(bad[i].header, bad[i].data), bad[i].code, bad[i].says);
 }
 
+/* Sizes of nothing divide nothing, and the other extent of an empty tensor may be any number. */
+static void empty_tensors(void **state) {
+  (void)state;
+  size_t n = 0;
+  unsigned char *file = test_safetensors(
+      "{\"__metadata__\":{\"atoll.config\":\"{\\\"model_type\\\":\\\"llama\\\",\\\"num_attention_heads\\\":2}\"},"
+      "\"embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[5,0],\"data_offsets\":[0,0]},"
+      "\"layers.0.self_attn.k_proj.weight\":{\"dtype\":\"F32\",\"shape\":[1152921504606846976,0],"
+      "\"data_offsets\":[0,0]}}",
+      0, &n);
+  atoll_weights *w = NULL;
+  float none = 7;
+  assert_int_equal(atoll_weights_open_bytes("w.safetensors", file, n, NULL, &w), ATOLL_OK);
+  assert_int_equal(atoll_weights_read(w, 1, &none), ATOLL_OK);
+  assert_true(none == 7);
+  atoll_weights_close(&w);
+  free(file);
+  file = test_safetensors("{\"h.0.mlp.c_fc.weight\":{\"dtype\":\"F32\",\"shape\":[0,1152921504606846976],"
+                          "\"data_offsets\":[0,0]},\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[0,0],"
+                          "\"data_offsets\":[0,0]}}",
+                          0, &n);
+  assert_int_equal(atoll_weights_open_bytes("w.safetensors", file, n, NULL, &w), ATOLL_OK);
+  assert_int_equal(atoll_weights_read(w, 0, &none), ATOLL_OK);
+  atoll_weights_close(&w);
+  free(file);
+}
+
 static void lengths(void **state) {
   (void)state;
   size_t n = 0;
@@ -120,7 +147,7 @@ static void any_changed_byte(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(headers), cmocka_unit_test(lengths),
-                                     cmocka_unit_test(any_changed_byte)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(headers), cmocka_unit_test(empty_tensors),
+                                     cmocka_unit_test(lengths), cmocka_unit_test(any_changed_byte)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,8 @@ static void llama(void **state) {
   assert_string_equal(atoll_weights_config_of(w)->family, "llama");
   assert_int_equal(atoll_weights_config_of(w)->untied, 0);
   expect_item(w, "layers.0.mlp.down_proj.weight", 8, 12);
+  assert_int_equal(atoll_weights_set_heads(w, 4), ATOLL_OK);
+  assert_int_equal(atoll_weights_config_of(w)->kv_heads, 2); /* keys have 4 rows, heads 2 */
   atoll_weights_close(&w);
   size_t n = 0;
   free(file);
