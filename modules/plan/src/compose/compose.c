@@ -344,16 +344,17 @@ static int device_count(const composer *c) {
  * known of the large search's plan when that is the one in c->best. */
 static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
   const atoll_plan_params *p = c->params;
-  int other = p->objective == 1 || p->max_price > 0 || p->min_throughput > 0, few, rank = 0;
+  int other = p->objective == 1 || p->max_price > 0 || p->min_throughput > 0 || p->experts > 0, few, rank = 0;
   ATOLL_TRY(cost_create(c->problem, &c->cost));
   ATOLL_TRY(find_slices(c));
-  few = device_count(c) <= COMPOSE_EXACT_DEVICES;
+  int fixed = p->stages > 0 || p->layers.n > 0; /* which the other search does not know */
+  few = fixed || device_count(c) <= COMPOSE_EXACT_DEVICES;
   if (comm != MPI_COMM_NULL)
     MPI_Comm_rank(comm, &rank);
   atoll_err err = few && !other && rank == 0 ? make_exact(c) : ATOLL_OK;
   ATOLL_TRY(comm == MPI_COMM_NULL ? err : atoll_agree(comm, err));
   /* The whole space of few devices with one device per replica was searched, fixed stages included. */
-  if (few && !other && (p->target != 1 || p->stages > 0 || p->layers.n > 0))
+  if (few && !other && (p->target != 1 || fixed))
     return ATOLL_OK;
   err = large_make(c, comm, chosen);
   if (err == ATOLL_INFEASIBLE && c->best) {

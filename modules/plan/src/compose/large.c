@@ -386,9 +386,8 @@ static atoll_err nothing(const large *x) {
 static atoll_err check_fixed(const composer *c) {
   if (c->params->stages > 0 || c->params->layers.n > 0)
     return atoll_fail(ATOLL_UNSUPPORTED,
-                      "plan.stages and plan.layers are for plan.target=train, plan.objective=throughput and at most "
-                      "%d devices",
-                      COMPOSE_EXACT_DEVICES);
+                      "plan.stages and plan.layers do not go together with plan.objective=price, plan.max_price, "
+                      "plan.min_throughput and plan.experts");
   return ATOLL_OK;
 }
 
