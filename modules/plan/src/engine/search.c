@@ -480,7 +480,7 @@ atoll_err engine_search(const engine_problem *problem, engine_result **out) {
     r->slices = s.points;
     r->reject = s.rejects ? malloc((size_t)s.rejects * sizeof *r->reject) : NULL;
     for (int i = 0; i < s.rejects; i++)
-      if (r->reject)
+      if (r->reject && (!s.best || differs(problem, s.best, s.reject[i])))
         r->reject[r->rejected++] = s.reject[i];
       else
         engine_plan_destroy(&s.reject[i]);
