@@ -31,6 +31,18 @@ int main(int argc, char **argv) {
   CHECK(save_model(MPI_COMM_WORLD, "ckpt\nkeep", 1, 1, 1) == ATOLL_OK);
   CHECK(atoll_ckpt_find(MPI_COMM_WORLD, "ckpt\nkeep", dir, sizeof dir, &report) == ATOLL_OK);
   CHECK(!strcmp(dir, "ckpt\nkeep/step-00000001.a1") && report == NULL);
+  /* Ranks share the checking of the files; none may be left out. */
+  char **names, path[1200];
+  size_t n;
+  CHECK(atoll_file_list(dir, &names, &n) == ATOLL_OK && n > 4);
+  for (size_t i = 0; i < n; i++) {
+    CHECK(atoll_path_join(path, sizeof path, dir, names[i]) == ATOLL_OK);
+    CHECK(atoll_file_rename(path, "ckpt-away") == ATOLL_OK);
+    CHECK(atoll_ckpt_find(MPI_COMM_WORLD, "ckpt\nkeep", dir, sizeof dir, &report) == ATOLL_NOINPUT);
+    free(report);
+    CHECK(atoll_file_rename("ckpt-away", path) == ATOLL_OK);
+  }
+  atoll_file_list_free(&names, n);
   CHECK(atoll_file_remove_tree("ckpt\nkeep") == ATOLL_OK);
   MPI_Finalize();
   return 0;
