@@ -108,8 +108,8 @@ done:
 }
 
 /* Micro-batch sizes worth measuring: the one that was asked for, else the smallest, a middle and the largest power of
- * two that divides the batch and gives every device one, within what is worth computing at once. Sizes between are
- * interpolated. */
+ * two that divides the batch and gives every device one (or 4, for pipelines of fewer replicas), within what is worth
+ * computing at once. Sizes between are interpolated. */
 static int sizes_to_measure(const atoll_job *job, int devices, int64_t *size) {
   if (job->plan.micro_batch > 0) {
     size[0] = job->plan.micro_batch;
@@ -117,7 +117,7 @@ static int sizes_to_measure(const atoll_job *job, int devices, int64_t *size) {
   }
   int64_t largest = 1;
   while (job->train.global_batch % (2 * largest) == 0 && 2 * largest * job->train.seq <= TOKENS_MAX &&
-         2 * largest * devices <= job->train.global_batch)
+         (largest < 4 || 2 * largest * devices <= job->train.global_batch))
     largest *= 2;
   int64_t middle = 1;
   while (middle * middle * 4 <= largest)
