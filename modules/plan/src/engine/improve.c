@@ -2,8 +2,9 @@
  * replicas of two pools in one stage, the order of pools in a stage, or a few devices that are over.
  *
  * Changes: a boundary moves; a stage gets more or fewer replicas of a kind, or its first of one; a group is used
- * another way (other degree); neighbours of a stage's list swap; the micro-batch changes. They are tried alone and in
- * pairs, in a fixed order; the first that makes the plan better is taken. Every plan is evaluated exactly (problem.c).
+ * another way (other degree); neighbours of a stage's list swap; two stages become one; the micro-batch changes. They
+ * are tried alone and in pairs, in a fixed order; the first that makes the plan better is taken. Every plan is
+ * evaluated exactly (problem.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #define EVALUATED   16    /* labels' work of an evaluation */
 #define TRIES       30000 /* plans evaluated from one start */
 
-enum { BOUNDARY, COUNT, KIND, SWAP, BATCH };
+enum { BOUNDARY, COUNT, KIND, SWAP, MERGE, BATCH };
 
 typedef struct change {
   int what, stage, group, by; /* group: for COUNT the kind */
@@ -63,7 +64,26 @@ static int change_count(draft *d, int i, int kind, int by) {
   return d->groups[i] > 0;
 }
 
+/* Stage i takes the layers and replicas of the next. */
+static int merge(draft *d, int i) {
+  if (i + 1 >= d->stages)
+    return 0;
+  for (int g = 0; g < d->groups[i + 1]; g++)
+    if (!change_count(d, i, d->group[i + 1][g].kind, d->group[i + 1][g].count))
+      return 0;
+  d->stages--;
+  for (int k = i + 1; k < d->stages; k++) {
+    d->first[k] = d->first[k + 1];
+    d->groups[k] = d->groups[k + 1];
+    memcpy(d->group[k], d->group[k + 1], sizeof d->group[k]);
+  }
+  d->first[d->stages] = d->first[d->stages + 1];
+  return 1;
+}
+
 static int apply(const engine_problem *p, draft *d, const change *c) {
+  if (c->stage >= d->stages)
+    return 0;
   switch (c->what) {
   case BOUNDARY:
     d->first[c->stage] += c->by;
@@ -89,6 +109,8 @@ static int apply(const engine_problem *p, draft *d, const change *c) {
     g[c->group + c->by] = was;
     return 1;
   }
+  case MERGE:
+    return merge(d, c->stage);
   default:
     d->b += c->by;
     return d->b >= 0 && d->b < p->batches;
@@ -122,6 +144,8 @@ static int list_changes(const engine_problem *p, const draft *d, change *list, i
     for (int kind = 0; kind < p->kinds; kind++)
       for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
         ADD(COUNT, i, kind, counts[k]);
+    if (i + 1 < d->stages)
+      ADD(MERGE, i, 0, 0);
     for (int g = 0; g < d->groups[i]; g++) {
       for (int by = 1; g + by < d->groups[i]; by++)
         ADD(SWAP, i, g, by);
