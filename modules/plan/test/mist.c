@@ -250,6 +250,33 @@ static void experts(void **state) {
   end(&w);
 }
 
+/* From options to a plan: experts are in it by name, so that who cannot execute them refuses it. */
+static void whole_plans(void **state) {
+  (void)state;
+  world w;
+  atoll_plan *plan = NULL;
+  begin(&w, 2, 4, INT64_C(1) << 36);
+  w.params.parallelizer = 2;
+  w.problem.global_batch = 32;
+  assert_ok(atoll_plan_make(&w.problem, &w.params, &plan, NULL));
+  assert_non_null(strstr(plan->source, "mist"));
+  assert_string_equal(plan->pipeline[0].stage[0].range[0].mlp, "plain");
+  double plain = plan->step_seconds;
+  atoll_plan_destroy(&plan);
+  w.params.experts = 4;
+  assert_ok(atoll_plan_make(&w.problem, &w.params, &plan, NULL));
+  assert_ok(atoll_plan_check(plan, w.model));
+  assert_string_equal(plan->pipeline[0].stage[0].range[0].mlp, "moe-4-2");
+  assert_true(plan->step_seconds > plain);
+  atoll_plan_destroy(&plan);
+  w.params.parallelizer = 0;
+  assert_refused(ATOLL_USAGE, "plan.experts is 4", atoll_plan_make(&w.problem, &w.params, &plan, NULL));
+  w.params.parallelizer = 2;
+  w.params.target = 0;
+  assert_refused(ATOLL_USAGE, "plan.experts is 4", atoll_plan_make(&w.problem, &w.params, &plan, NULL));
+  end(&w);
+}
+
 static void for_train_it_is_grid(void **state) {
   (void)state;
   world w;
@@ -274,8 +301,12 @@ static void for_train_it_is_grid(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plenty_of_memory), cmocka_unit_test(tight_memory),
-                                     cmocka_unit_test(thinned),          cmocka_unit_test(stopping_early_loses_no_step),
-                                     cmocka_unit_test(experts),          cmocka_unit_test(for_train_it_is_grid)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plenty_of_memory),
+                                     cmocka_unit_test(tight_memory),
+                                     cmocka_unit_test(thinned),
+                                     cmocka_unit_test(stopping_early_loses_no_step),
+                                     cmocka_unit_test(experts),
+                                     cmocka_unit_test(whole_plans),
+                                     cmocka_unit_test(for_train_it_is_grid)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

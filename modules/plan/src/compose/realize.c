@@ -210,6 +210,9 @@ static atoll_err fill_stage(large *x, const combination *at, const realized *s, 
                                        .offload_optimizer = s->point.offload_optimizer,
                                        .offload_activations = s->point.offload_activations,
                                        .mlp = "plain"};
+  if (x->c->params->experts > 0) /* experts, and how many of them a token visits */
+    snprintf(stage->range[0].mlp, sizeof stage->range[0].mlp, "moe-%d-%d", (int)x->c->params->experts,
+             (int)x->c->params->expert_top);
   for (int k = 0; k < at->D; k++)
     ATOLL_TRY(fill_replica(x, at, s, k, &stage->replica[k]));
   return ATOLL_OK;

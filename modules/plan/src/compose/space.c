@@ -83,6 +83,10 @@ atoll_err space_check(composer *c) {
   if (c->problem->seq > atoll_model_config(c->problem->model)->context)
     return atoll_fail(ATOLL_USAGE, "train.seq %" PRId64 " is beyond model.context %" PRId64, c->problem->seq,
                       atoll_model_config(c->problem->model)->context);
+  if (p->experts > 0 && (p->target != 1 || c->parallelizer != &atoll_parallelizer_mist))
+    return atoll_fail(ATOLL_USAGE,
+                      "plan.experts is %" PRId64 "; only plan.parallelizer=mist with plan.target=any plans experts",
+                      p->experts);
   if (p->micro_batch > 0 && c->problem->global_batch % p->micro_batch)
     return atoll_fail(ATOLL_USAGE, "plan.micro_batch %" PRId64 " does not divide train.global_batch %" PRId64,
                       p->micro_batch, c->problem->global_batch);

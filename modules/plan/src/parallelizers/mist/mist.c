@@ -23,7 +23,7 @@
 
 #include "plan_impl.h"
 
-/* Blocks up to which shares in host memory are as fine as eighths. */
+/* Blocks up to which shares in host memory are as fine as quarters. */
 #define FEW_BLOCKS 4
 
 typedef struct mist_state {
@@ -151,18 +151,21 @@ static atoll_err list_nodes(request *r, atoll_island_shape shape) {
       of_node++;
     }
   }
-  if (n != shape.nodes * shape.per_node)
+  /* A composer may ask for a shape that stands for devices packed otherwise: the island's first ones, then. */
+  int wanted = shape.nodes * shape.per_node;
+  if (n != wanted && wanted > is->devices)
     return atoll_fail(ATOLL_USAGE, "mist: island %s has no %d nodes of %d devices", is->name, shape.nodes,
                       shape.per_node);
+  for (int i = 0; n != wanted && i < wanted; i++)
+    r->node[i] = r->m->problem->topo->device[is->device[i]].node;
   r->place.node = r->node;
   return ATOLL_OK;
 }
 
-/* All of one ZeRO stage. Shares are eighths as Mist has them for slices of few blocks and halves for longer ones, so
- * that a request has some ten thousand candidates a mesh at most. */
+/* All of one ZeRO stage. Shares in host memory are halves, and quarters of optimizer state and activations for slices
+ * of few blocks, so that a request has some thousand candidates a mesh at most: a composer asks thousands of times. */
 static atoll_err search_zero(request *r, const mist_slice *s, const mist_mesh *mesh, int64_t zero) {
-  static const int64_t none[] = {0}, halves[] = {0, 4, 8}, coarse[] = {0, 2, 3, 4, 6, 8};
-  static const int64_t fine[] = {0, 2, 3, 4, 5, 6, 7, 8};
+  static const int64_t none[] = {0}, halves[] = {0, 4, 8}, quarters[] = {0, 2, 4, 6, 8};
   const tuner_axis still = {NULL, 1, none};
   tuner_axis axes[MIST_AXES] = {{NULL, 1, &zero}, still, still, still, still, still};
   int64_t before = r->frontier.feasible;
@@ -172,8 +175,8 @@ static atoll_err search_zero(request *r, const mist_slice *s, const mist_mesh *m
   int few = s->memory.blocks <= FEW_BLOCKS;
   axes[AXIS_RECOMPUTE] = (tuner_axis){NULL, s->memory.blocks + 1, r->recompute};
   if (r->place.host > 0) {
-    axes[AXIS_WEIGHTS] = axes[AXIS_GRADIENTS] = (tuner_axis){NULL, few ? 6 : 3, few ? coarse : halves};
-    axes[AXIS_OPTIMIZER] = axes[AXIS_ACTIVATIONS] = (tuner_axis){NULL, few ? 8 : 3, few ? fine : halves};
+    axes[AXIS_WEIGHTS] = axes[AXIS_GRADIENTS] = (tuner_axis){NULL, 3, halves};
+    axes[AXIS_OPTIMIZER] = axes[AXIS_ACTIVATIONS] = (tuner_axis){NULL, few ? 5 : 3, few ? quarters : halves};
   }
   return tuner_search(s->tuner, axes, mesh->fixed, r->limit, r->meshes - 1, &r->frontier);
 }
