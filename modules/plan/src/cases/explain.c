@@ -182,8 +182,8 @@ void atoll_case_plan_print(const atoll_case_plan *plan, int explain, FILE *f) {
   print_time(plan, f);
   print_bytes(plan, f);
   print_rejected(plan, f);
-  fprintf(f, "\n%" PRId64 " partial plans and %" PRId64 " slices looked at\n", plan->result->labels,
-          plan->result->slices);
+  fprintf(f, "\nsearched with %" PRId64 " units of work (bounds looked at) over %" PRId64 " slices\n",
+          plan->result->labels, plan->result->slices);
 }
 
 void atoll_case_plan_compare(const atoll_case_plan *before, const atoll_case_plan *after, FILE *f) {

@@ -99,7 +99,7 @@ typedef struct engine_problem { /* all borrowed */
    * stage and act on the first, twice that when there are more than double_after stages (0: never). */
   double last_factor;
   int double_after;
-  int64_t work; /* labels that may be made, the only limit; 0: the default */
+  int64_t work; /* units of work (about a bound looked at), the only limit; 0: the default, some 10 s */
 } engine_problem;
 
 void engine_problem_init(engine_problem *problem); /* zero, no limits, last_factor 1 */
@@ -132,13 +132,13 @@ atoll_err engine_evaluate(const engine_problem *problem, engine_plan *plan);
 
 typedef struct engine_result {
   engine_plan *best;
-  double bound;  /* no plan in the space is better: seconds, or $ for ENGINE_CHEAPEST */
-  double gap;    /* (best - bound) / best; 0 when proved */
-  int proved;    /* the best of all in the space named in search.c */
-  int uniform;   /* the best of all whose stages are of one kind each */
-  int truncated; /* the work limit cut the search short */
-  int64_t labels, slices;
-  int rejected; /* best other plans, of different micro-batch, depth or devices; best first */
+  double bound;           /* no plan in the space is better: seconds, or $ for ENGINE_CHEAPEST */
+  double gap;             /* (best - bound) / best; 0 when proved */
+  int proved;             /* the best of all in the space named in search.c */
+  int uniform;            /* the best of all whose stages are of one kind each */
+  int truncated;          /* the work limit cut the search short */
+  int64_t labels, slices; /* units of work spent; slices asked for */
+  int rejected;           /* best other plans, of different micro-batch, depth or devices; best first */
   engine_plan **reject;
 } engine_result;
 

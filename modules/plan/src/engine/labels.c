@@ -21,7 +21,8 @@
 #include "engine/search.h"
 
 #define CROWDED    8       /* beams in a bucket before it is thinned early */
-#define COMPARED   16      /* comparisons that count as one label's work */
+#define CLOSED     3       /* work of closing a stage; 1 is that of a bound */
+#define COMPARED   6       /* comparisons that count as much as a bound */
 #define LABELS_MAX 3000000 /* of a node: some 500 MB */
 
 typedef struct outcome { /* a stage closed, the left neighbour's choice still open */
@@ -115,7 +116,7 @@ static atoll_err add_outcome(search *s, const node *n, int32_t at, int f, const 
   const label *l = &s->label[at];
   const choice *c = &s->choice[l->next];
   label next;
-  s->work++;
+  s->work += CLOSED;
   if (o->width > UINT16_MAX || !fits_resources(s, l, c, o->count))
     return ATOLL_OK;
   advance(s, n, at, o, f, &next);
