@@ -261,10 +261,11 @@ static void one(uint64_t seed, tally *t) {
     w.max_seconds = w.max_price = INFINITY;
     look_at(&w, &c, scale);
     assert_ok(cost_create(&problem, &w.cost));
+    atoll_plan_params named[ATOLL_POLICIES]; /* borrowed until the end of each state */
     for (int p = 0; p < ATOLL_POLICIES; p++) {
-      atoll_plan_params named = params;
-      snprintf(named.policy, sizeof named.policy, "%s", atoll_policy_name((atoll_policy)p));
-      assert_ok(atoll_parallelizer_grid.begin(&problem, &named, &w.state[p]));
+      named[p] = params;
+      snprintf(named[p].policy, sizeof named[p].policy, "%s", atoll_policy_name((atoll_policy)p));
+      assert_ok(atoll_parallelizer_grid.begin(&problem, &named[p], &w.state[p]));
     }
     int before = t->skipped;
     compare(&w, seed, "throughput", &params, t);
