@@ -56,7 +56,7 @@ const atoll_opt_table atoll_plan_options = {"plan", defs};
 
 const atoll_parallelizer *plan_parallelizer(const atoll_plan_params *p) {
   static const atoll_parallelizer *const by_option[] = {&atoll_parallelizer_grid, &atoll_parallelizer_extern,
-                                                     &atoll_parallelizer_mist};
+                                                        &atoll_parallelizer_mist};
   return by_option[p->parallelizer];
 }
 
