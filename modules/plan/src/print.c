@@ -52,7 +52,8 @@ static void print_ranks(const int *rank, int n, FILE *f) {
 }
 
 static int same_shape(const atoll_plan_replica *a, const atoll_plan_replica *b) {
-  return a->island == b->island && a->ranks == b->ranks && a->tensor == b->tensor && a->micro_batch == b->micro_batch &&
+  return a->island == b->island && a->ranks == b->ranks && a->tensor == b->tensor && a->context == b->context &&
+         a->expert == b->expert && a->zero == b->zero && a->micro_batch == b->micro_batch &&
          a->micro_batches == b->micro_batches && a->bytes_peak == b->bytes_peak && a->bytes_limit == b->bytes_limit;
 }
 
@@ -65,6 +66,48 @@ static void policies_text(const atoll_plan_stage *s, char *buf, size_t n) {
       continue;
     at += (size_t)snprintf(buf + at, n - at, "%s%s", i ? "+" : "", name);
   }
+}
+
+static void print_share(double share, const char *what, int *any, FILE *f) {
+  if (share > 0)
+    fprintf(f, "%s%.3g %% of %s in host memory", (*any)++ ? ", " : "", 100 * share, what);
+}
+
+/* Whatever a stage does beyond one device per replica that keeps its layers as they are; nothing otherwise. */
+static void print_axes(const atoll_plan_stage *s, const atoll_plan_replica *r, FILE *f) {
+  const struct {
+    const char *name;
+    int degree;
+  } degrees[] = {{"tensor", r->tensor}, {"context", r->context}, {"expert", r->expert}};
+  int any = 0;
+  char head[] = "        with ";
+  for (size_t i = 0; i < sizeof degrees / sizeof *degrees; i++)
+    if (degrees[i].degree > 1)
+      fprintf(f, "%s%s degree %d", any++ ? ", " : head, degrees[i].name, degrees[i].degree);
+  if (r->sequence_parallel)
+    fprintf(f, "%ssequence parallel", any++ ? ", " : head);
+  if (r->zero)
+    fprintf(f, "%sZeRO %d", any++ ? ", " : head, r->zero);
+  for (int i = 0; i < s->ranges; i++) {
+    const atoll_plan_range *g = &s->range[i];
+    int plain = !strcmp(g->mlp, "plain") || !g->mlp[0];
+    if (!g->recompute && plain && g->offload_weights <= 0 && g->offload_gradients <= 0 && g->offload_optimizer <= 0 &&
+        g->offload_activations <= 0)
+      continue;
+    fprintf(f, "%slayers %d-%d ( ", any++ ? ", " : head, g->first, g->last - 1);
+    int inner = 0;
+    if (g->recompute)
+      fprintf(f, "%sfirst %d done again in backward", inner++ ? ", " : "", g->recompute);
+    if (!plain)
+      fprintf(f, "%smlp %s", inner++ ? ", " : "", g->mlp);
+    print_share(g->offload_weights, "weights", &inner, f);
+    print_share(g->offload_gradients, "gradients", &inner, f);
+    print_share(g->offload_optimizer, "optimizer", &inner, f);
+    print_share(g->offload_activations, "activations", &inner, f);
+    fprintf(f, " )");
+  }
+  if (any)
+    fprintf(f, "\n");
 }
 
 static int busy_ranks(const atoll_plan *plan) { return plan->world - plan->idle_count; }
@@ -102,6 +145,7 @@ void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE
                 k ? "" : layers, k ? "" : policy, stage->in_flight, island_name(islands, r->island), ranks, work,
                 plan_seconds_text(r->forward_seconds, a, sizeof a), plan_seconds_text(r->backward_seconds, b, sizeof b),
                 plan_bytes_text(r->bytes_peak, c, sizeof c), plan_bytes_text(r->bytes_limit, d, sizeof d));
+        print_axes(stage, r, f);
         k = e;
       }
     }
@@ -111,10 +155,10 @@ void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE
     fprintf(f, "\n");
   }
   if (plan->step_seconds > 0)
-    fprintf(f, "  predicted: step %s ( %.0f tokens/s ), bubble %.1f %%, costs %s, %s\n",
+    fprintf(f, "  predicted: step %s ( %.0f tokens/s ), bubble %.1f %%, costs %s%s\n",
             plan_seconds_text(plan->step_seconds, a, sizeof a),
             (double)plan->global_batch * (double)plan->seq / plan->step_seconds, 100 * plan->bubble_fraction,
-            plan->cost_source, plan->optimal ? "best of all plans considered" : "");
+            plan->cost_source, plan->optimal ? ", best of all plans considered" : "");
   if (plan->step_seconds > 0 && !plan->optimal)
     fprintf(f, "  within %.1f %% of a bound for every plan of the space that was searched\n", 100 * plan->gap);
 }
