@@ -53,22 +53,14 @@ static atoll_err measure(const atoll_job *job, here *x) {
 
 static atoll_err write_file(const here *x, const char *path) {
   atoll_store *s = NULL;
-  void *image = NULL;
-  size_t bytes = 0;
   ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_IMAGE, &s));
   atoll_err err;
   ATOLL_TRY_GOTO(err, close_store, atoll_store_stamp(s, "atoll-bench", 1));
   ATOLL_TRY_GOTO(err, close_store, atoll_profile_to_store(x->profile, s, "/profile"));
   ATOLL_TRY_GOTO(err, close_store, atoll_topo_to_store(x->topo, s, "/topology"));
-  ATOLL_TRY_GOTO(err, close_store, atoll_islands_to_store(x->islands, s, "/islands"));
-  err = atoll_store_image(s, &image, &bytes);
-close_store:;
-  atoll_err closed = atoll_store_close(&s);
-  err = err != ATOLL_OK ? err : closed;
-  if (err == ATOLL_OK)
-    err = atoll_file_replace(path, image, bytes);
-  free(image);
-  return err;
+  err = atoll_islands_to_store(x->islands, s, "/islands");
+close_store:
+  return atoll_store_publish(&s, err, path);
 }
 
 /* One row per class, kind, policy and micro-batch: medians over ranks. */

@@ -135,22 +135,14 @@ static atoll_err plan_job(work *w, atoll_plan_problem *problem) {
 
 static atoll_err write_hdf5(const work *w, const char *path) {
   atoll_store *s = NULL;
-  void *image = NULL;
-  size_t bytes = 0;
   ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_IMAGE, &s));
   atoll_err err;
   ATOLL_TRY_GOTO(err, close_store, atoll_store_stamp(s, "atoll-plan", 1));
   ATOLL_TRY_GOTO(err, close_store, atoll_plan_to_store(w->plan, s, "/plan"));
   ATOLL_TRY_GOTO(err, close_store, atoll_topo_to_store(w->topo, s, "/topology"));
-  ATOLL_TRY_GOTO(err, close_store, atoll_islands_to_store(w->islands, s, "/islands"));
-  err = atoll_store_image(s, &image, &bytes);
-close_store:;
-  atoll_err closed = atoll_store_close(&s);
-  err = err != ATOLL_OK ? err : closed;
-  if (err == ATOLL_OK)
-    err = atoll_file_replace(path, image, bytes);
-  free(image);
-  return err;
+  err = atoll_islands_to_store(w->islands, s, "/islands");
+close_store:
+  return atoll_store_publish(&s, err, path);
 }
 
 static atoll_err write_outputs(const work *w, const atoll_plan_problem *problem) {

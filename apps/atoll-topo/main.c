@@ -127,23 +127,13 @@ static atoll_err write_svg(const char *path, const atoll_topo *topo) {
 
 static atoll_err write_hdf5(const char *path, const atoll_topo *topo, const atoll_islands *islands) {
   atoll_store *s = NULL;
-  void *image = NULL;
-  size_t bytes = 0;
   ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_IMAGE, &s));
   atoll_err err = atoll_store_stamp(s, "atoll-topology", 1);
   if (err == ATOLL_OK)
     err = atoll_topo_to_store(topo, s, "/topology");
   if (err == ATOLL_OK)
     err = atoll_islands_to_store(islands, s, "/islands");
-  if (err == ATOLL_OK)
-    err = atoll_store_image(s, &image, &bytes);
-  atoll_err closed = atoll_store_close(&s);
-  if (err == ATOLL_OK)
-    err = closed;
-  if (err == ATOLL_OK)
-    err = atoll_file_replace(path, image, bytes);
-  free(image);
-  return err;
+  return atoll_store_publish(&s, err, path);
 }
 
 static atoll_err print_yaml(const atoll_topo *topo) {

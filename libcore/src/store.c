@@ -554,6 +554,25 @@ atoll_err atoll_store_image(atoll_store *s, void **bytes, size_t *n) {
   return store_done(s, err, 1);
 }
 
+atoll_err atoll_store_publish(atoll_store **store, atoll_err so_far, const char *path) {
+  void *bytes = NULL;
+  size_t n = 0;
+  char failed[1024] = "";
+  if (so_far == ATOLL_OK)
+    so_far = atoll_store_image(*store, &bytes, &n);
+  if (so_far != ATOLL_OK)
+    snprintf(failed, sizeof failed, "%s", atoll_err_message());
+  atoll_err err = atoll_store_close(store);
+  if (so_far != ATOLL_OK) {
+    atoll_err_set_message(failed); /* the first failure is the one to tell */
+    err = so_far;
+  }
+  if (err == ATOLL_OK)
+    err = atoll_file_replace(path, bytes, n);
+  free(bytes);
+  return err;
+}
+
 /* Where HDF5 ended the file that it built; 0 when the superblock is not of the kind that says so here. */
 static size_t end_of_image(const atoll_store_buffer *b) {
   const unsigned char *image = b->bytes;

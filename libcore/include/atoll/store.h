@@ -39,6 +39,9 @@ ATOLL_API atoll_err atoll_store_open_bytes(const char *name, const void *bytes, 
 ATOLL_API atoll_err atoll_store_close(atoll_store **store);
 /** The file's bytes as HDF5 would write them; *bytes owned: free(). */
 ATOLL_API atoll_err atoll_store_image(atoll_store *store, void **bytes, size_t *n);
+/** Closes an IMAGE store and puts its bytes into the file of that name, whole or not at all. `so_far`: of what was
+ * written to the store; a failure is returned as it is and the file is left alone. Always releases the store. */
+ATOLL_API atoll_err atoll_store_publish(atoll_store **store, atoll_err so_far, const char *path);
 
 /** Memory in which large images are built, one after the other. Fresh pages cost more than what is written to them, so
  * a writer of many keeps one. Zero-initialised; of one store at a time. */

@@ -505,8 +505,6 @@ atoll_err record_publish(record *r, const record_rank *ranks, int n, const recor
   char path[640];
   snprintf(path, sizeof path, "%s/run.h5", r->dir);
   atoll_store *s = NULL;
-  void *bytes = NULL;
-  size_t size = 0;
   ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_IMAGE, &s));
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, write_about(r, s));
@@ -516,13 +514,9 @@ atoll_err record_publish(record *r, const record_rank *ranks, int n, const recor
   if (r->ranks > 0)
     ATOLL_TRY_GOTO(err, done, write_ranks(r, s));
   if (r->counter_values)
-    ATOLL_TRY_GOTO(err, done, write_counters(r, s));
-  ATOLL_TRY_GOTO(err, done, atoll_store_image(s, &bytes, &size));
-  err = atoll_file_replace(path, bytes, size);
+    err = write_counters(r, s);
 done:
-  free(bytes);
-  atoll_err closed = atoll_store_close(&s);
-  return err != ATOLL_OK ? err : closed;
+  return atoll_store_publish(&s, err, path);
 }
 
 void record_close(record **address) {
