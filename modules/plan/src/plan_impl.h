@@ -33,6 +33,10 @@ atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model);
 /* Stage of a pipeline that holds a layer, or -1. */
 int plan_stage_of(const atoll_plan_pipeline *p, int layer);
 
+/* A JSON file, *root owned: json_decref. USAGE names file and line. */
+struct json_t;
+atoll_err plan_read_json(const char *path, struct json_t **root);
+
 /* "3.1 GiB": four significant characters; returns buf. */
 const char *plan_bytes_text(int64_t bytes, char *buf, size_t n);
 /* "12.3 ms"; returns buf. */

@@ -146,14 +146,8 @@ static atoll_err read_run(const char *where, json_t *root, const char *data, acc
 }
 
 atoll_err accuracy_read(const char *path, const char *data, accuracy_set *set) {
-  char *text = NULL;
-  size_t bytes = 0;
-  json_error_t at;
-  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &at);
-  free(text);
-  if (!root)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: %s", path, at.line, at.text);
+  json_t *root = NULL;
+  ATOLL_TRY(plan_read_json(path, &root));
   atoll_err err = ATOLL_OK;
   size_t n = json_array_size(root);
   if (!n)

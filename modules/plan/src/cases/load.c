@@ -16,14 +16,8 @@
 #define LAYERS_MAX 1024
 
 static atoll_err read_json(const char *path, json_t **out) {
-  char *text = NULL;
-  size_t bytes = 0;
-  json_error_t where;
-  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
-  json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-  free(text);
-  if (!root)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: %s", path, where.line, where.text);
+  json_t *root = NULL;
+  ATOLL_TRY(plan_read_json(path, &root));
   if (!json_is_object(root)) {
     json_decref(root);
     return atoll_fail(ATOLL_USAGE, "%s: expected a JSON object", path);

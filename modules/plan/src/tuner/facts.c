@@ -556,17 +556,10 @@ static void setting_free(setting *s) {
 }
 
 atoll_err atoll_facts_load(const char *path, atoll_facts **out) {
-  char *text = NULL;
-  size_t bytes = 0;
-  json_error_t where;
   json_t *root = NULL;
   setting *s = NULL;
   atoll_facts *made = NULL;
-  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
-  root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
-  free(text);
-  if (!root)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: %s", path, where.line, where.text);
+  ATOLL_TRY(plan_read_json(path, &root));
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, plan_alloc(1, sizeof *s, &s));
   ATOLL_TRY_GOTO(err, done, plan_alloc(1, sizeof *made, &made));
