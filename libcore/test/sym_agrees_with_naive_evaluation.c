@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "atoll/rng.h"
 #include "atoll/sym.h"
+#include "sym_draws.h"
 
 __extension__ typedef __int128 wide;
 
@@ -37,28 +37,6 @@ static const atoll_sym_type var_types[VARS] = {ATOLL_SYM_INT,  ATOLL_SYM_INT,  A
 static struct node nodes[NODES];
 static int node_count;
 static atoll_sym_binding bindings[VARS];
-static atoll_rng_key key = {1, 0, 0, 0, ATOLL_RNG_TEST};
-static uint64_t drawn;
-
-static uint32_t draw(uint32_t n) { return (uint32_t)((uint64_t)atoll_rng_bits(&key, drawn++) * n >> 32); }
-
-static int64_t draw_int(int wild) {
-  switch (draw(wild ? 6 : 2)) {
-  case 0:
-    return (int64_t)draw(5) - 2;
-  case 1:
-    return (int64_t)draw(41) - 20;
-  case 2:
-    return (int64_t)draw(2000001) - 1000000;
-  case 3:
-    return (int64_t)((uint64_t)draw(UINT32_MAX) << 32 | draw(UINT32_MAX));
-  case 4:
-    return draw(2) ? INT64_MAX - (int64_t)draw(3) : INT64_MIN + (int64_t)draw(3);
-  default:
-    return (draw(2) ? 1 : -1) * (INT64_C(1) << draw(63));
-  }
-}
-
 static double draw_real(void) {
   static const double some[] = {0.0, -0.0, 1.0, -1.0, 0.5, 1e300, -1e300, 1e-300, 3.25};
   return draw(2) ? some[draw(9)] : ((double)draw(2000001) - 1000000) / 64;

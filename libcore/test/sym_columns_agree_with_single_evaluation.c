@@ -12,35 +12,13 @@
 
 #include <cmocka.h>
 
-#include "atoll/rng.h"
 #include "atoll/sym.h"
+#include "sym_draws.h"
 
 enum { VARS = 8, MADE = 60, OUTPUTS = 6, LANES = 700 };
 static const char *const names[VARS] = {"a", "b", "c", "d", "u", "v", "p", "q"};
 static const atoll_sym_type types[VARS] = {ATOLL_SYM_INT,  ATOLL_SYM_INT,  ATOLL_SYM_INT,  ATOLL_SYM_INT,
                                            ATOLL_SYM_REAL, ATOLL_SYM_REAL, ATOLL_SYM_BOOL, ATOLL_SYM_BOOL};
-static atoll_rng_key key = {1, 0, 0, 0, ATOLL_RNG_TEST};
-static uint64_t drawn;
-
-static uint32_t draw(uint32_t n) { return (uint32_t)((uint64_t)atoll_rng_bits(&key, drawn++) * n >> 32); }
-
-static int64_t draw_int(int wild) {
-  switch (draw(wild ? 6 : 2)) {
-  case 0:
-    return (int64_t)draw(5) - 2;
-  case 1:
-    return (int64_t)draw(41) - 20;
-  case 2:
-    return (int64_t)draw(2000001) - 1000000;
-  case 3:
-    return (int64_t)((uint64_t)draw(UINT32_MAX) << 32 | draw(UINT32_MAX));
-  case 4:
-    return draw(2) ? INT64_MAX - (int64_t)draw(3) : INT64_MIN + (int64_t)draw(3);
-  default:
-    return (draw(2) ? 1 : -1) * (INT64_C(1) << draw(63));
-  }
-}
-
 static double draw_real(int wild) {
   static const double some[] = {0.0, -0.0, 1.0, -1.0, 0.5, 3.25, 1e300, -1e300, 1e-300};
   return draw(2) ? some[draw(wild ? 9 : 6)] : ((double)draw(2000001) - 1000000) / 64;
