@@ -8,79 +8,7 @@
 
 #include "atoll/agree.h"
 #include "atoll/ckpt.h"
-#include "atoll/file.h"
-#include "atoll/yaml.h"
 #include "convert.h"
-
-static int is_checkpoint(const char *dir) {
-  char commit[4200];
-  return atoll_path_join(commit, sizeof commit, dir, "COMMIT") == ATOLL_OK && atoll_file_exists(commit);
-}
-
-static int newest(const char *folder, char *dir, size_t n) {
-  char **dirs = NULL;
-  int64_t *steps = NULL;
-  size_t count = 0;
-  int found = 0;
-  if (atoll_ckpt_list(folder, &dirs, &steps, &count) == ATOLL_OK && count)
-    found = snprintf(dir, n, "%s", dirs[count - 1]) < (int)n;
-  for (size_t i = 0; i < count; i++)
-    free(dirs[i]);
-  free(dirs);
-  free(steps);
-  return found;
-}
-
-int checkpoint_at(const char *path, char *dir, size_t n) {
-  char below[4200];
-  if (!atoll_file_is_dir(path))
-    return 0;
-  if (is_checkpoint(path))
-    return snprintf(dir, n, "%s", path) < (int)n;
-  if (newest(path, dir, n))
-    return 1;
-  return atoll_path_join(below, sizeof below, path, "ckpt") == ATOLL_OK && newest(below, dir, n);
-}
-
-/* The section "model" of the checkpoint's options. */
-static atoll_err model_of(const atoll_ckpt_meta *meta, const char *dir, atoll_model **out) {
-  atoll_model_params p;
-  atoll_opts *opts = NULL;
-  atoll_yaml *root = NULL;
-  ATOLL_TRY(atoll_opts_create(&opts));
-  atoll_err err = atoll_opts_add(opts, &atoll_model_options, &p);
-  if (err == ATOLL_OK)
-    err = atoll_yaml_parse(dir, meta->config ? meta->config : "", meta->config ? strlen(meta->config) : 0, &root);
-  atoll_yaml *model = err == ATOLL_OK ? atoll_yaml_get(root, "model") : NULL;
-  if (err == ATOLL_OK && (!model || !atoll_yaml_is_map(model)))
-    err = atoll_fail(ATOLL_CORRUPT, "%s: config.yaml has no section model", dir);
-  for (size_t i = 0; err == ATOLL_OK && i < atoll_yaml_count(model); i++) {
-    const char *text = atoll_yaml_text(atoll_yaml_at(model, i));
-    char assignment[ATOLL_OPT_STRING_MAX + 80];
-    if (!text)
-      continue;
-    snprintf(assignment, sizeof assignment, "model.%s=%s", atoll_yaml_key(model, i), text);
-    err = atoll_opts_set(opts, assignment);
-  }
-  if (err == ATOLL_OK)
-    err = atoll_model_create(&p, out);
-  atoll_yaml_destroy(&root);
-  atoll_opts_destroy(&opts);
-  return err;
-}
-
-static void describe(const atoll_model *m, atoll_weights_config *c) {
-  const atoll_model_params *p = atoll_model_config(m);
-  *c = (atoll_weights_config){.layers = p->layers,
-                              .width = p->width,
-                              .heads = p->heads,
-                              .kv_heads = p->heads,
-                              .ffn = p->ffn,
-                              .context = p->context,
-                              .vocab = p->vocab,
-                              .norm_eps = 1e-5};
-  snprintf(c->family, sizeof c->family, "%s", atoll_model_family_name(m));
-}
 
 /* MPI is started once and ends with the program. Several processes would write one folder together. */
 static atoll_err start_mpi(void) {
@@ -118,10 +46,10 @@ atoll_err checkpoint_read(const char *dir, int values, checkpoint *c) {
   ATOLL_TRY(atoll_ckpt_verify(dir));
   ATOLL_TRY(atoll_ckpt_read_meta(dir, &meta));
   c->step = meta.step;
-  atoll_err err = model_of(&meta, dir, &c->model);
+  atoll_err err = atoll_ckpt_model(dir, &meta, &c->model);
   atoll_ckpt_meta_free(&meta);
   ATOLL_TRY(err);
-  describe(c->model, &c->config);
+  atoll_weights_config_of_model(c->model, &c->config);
   c->n = atoll_model_params_count(c->model);
   c->item = calloc((size_t)c->n, sizeof *c->item);
   if (!c->item)

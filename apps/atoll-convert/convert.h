@@ -32,8 +32,6 @@ typedef struct checkpoint {
   int n;
 } checkpoint;
 
-/* Whether path is a checkpoint, a folder of checkpoints or a run; its newest one into dir. */
-int checkpoint_at(const char *path, char *dir, size_t n);
 /* Verified, with values unless only shapes are wanted. Starts MPI. checkpoint_free() also after a failure. */
 atoll_err checkpoint_read(const char *dir, int values, checkpoint *c);
 atoll_weights_source checkpoint_source(checkpoint *c);
@@ -42,8 +40,6 @@ atoll_err checkpoint_write(const char *folder, const atoll_model *model, const c
                            float *const *value, char *made, size_t n);
 void checkpoint_free(checkpoint *c);
 
-/* Options of a file's sizes for those the user did not set; then the model. */
-atoll_err convert_model(convert *c, const atoll_weights_config *config, atoll_model **out);
 /* An integer flag; *out keeps its value without it. */
 atoll_err convert_int_flag(const convert *c, const char *flag, int64_t least, int64_t *out);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/ckpt.h"
 #include "atoll/file.h"
 #include "atoll/token.h"
 #include "convert.h"
@@ -130,7 +131,7 @@ atoll_err convert_show(convert *c) {
     return atoll_fail(ATOLL_USAGE, "show takes one path, or gpt2:DIR or llama2c:FILE for a tokenizer");
   if (!strncmp(path, "gpt2:", 5) || !strncmp(path, "llama2c:", 8))
     return show_tokenizer(c, path);
-  if (checkpoint_at(path, dir, sizeof dir))
+  if (atoll_ckpt_locate(path, dir, sizeof dir))
     return show_checkpoint(c, dir);
   if (!atoll_file_is_dir(path)) {
     const void *map = NULL;

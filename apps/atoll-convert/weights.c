@@ -4,82 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/ckpt.h"
 #include "atoll/file.h"
 #include "atoll/log.h"
 #include "convert.h"
-
-/* GPT-2 in every published size has heads of 64 elements. */
-#define GPT2_HEAD 64
 
 atoll_err convert_int_flag(const convert *c, const char *flag, int64_t least, int64_t *out) {
   const char *text = atoll_cli_value(c->cli, flag);
   if (text && (atoll_parse_int(text, out) != 0 || *out < least))
     return atoll_fail(ATOLL_USAGE, "--%s: '%s' is not an integer of at least %lld", flag, text, (long long)least);
   return ATOLL_OK;
-}
-
-/* model.KEY=VALUE unless the user set it; a key that this release does not have is none. */
-static atoll_err suggest(convert *c, const char *key, const char *value) {
-  char assignment[128], name[64];
-  atoll_opts *opts = atoll_cli_opts(c->cli);
-  snprintf(name, sizeof name, "model.%s", key);
-  int i = atoll_opts_find(opts, name);
-  if (i < 0 || atoll_opts_source(opts, i) != ATOLL_FROM_DEFAULT)
-    return ATOLL_OK;
-  snprintf(assignment, sizeof assignment, "%s=%s", name, value);
-  return atoll_opts_set(opts, assignment);
-}
-
-static atoll_err suggest_int(convert *c, const char *key, int64_t value) {
-  char text[32];
-  snprintf(text, sizeof text, "%lld", (long long)value);
-  return value ? suggest(c, key, text) : ATOLL_OK;
-}
-
-/* Whether a job of this release can train a family. */
-static int trains(const char *family) {
-  for (const atoll_opt_def *d = atoll_model_options.defs; d->name; d++)
-    if (!strcmp(d->name, "family")) {
-      size_t n = strlen(family);
-      for (const char *s = d->range; s; s = strchr(s, '|') ? strchr(s, '|') + 1 : NULL)
-        if (!strncmp(s, family, n) && (s[n] == '|' || !s[n]))
-          return 1;
-    }
-  return 0;
-}
-
-atoll_err convert_model(convert *c, const atoll_weights_config *config, atoll_model **out) {
-  if (!trains(config->family))
-    return atoll_fail(ATOLL_UNSUPPORTED, "family %s cannot be trained by this release; export converts its files",
-                      config->family);
-  if (!strcmp(config->family, "gpt2") && config->norm_eps != 1e-5)
-    return atoll_fail(ATOLL_UNSUPPORTED, "the model adds %g to the variance of norms, family gpt2 adds 1e-5",
-                      config->norm_eps);
-  ATOLL_TRY(suggest(c, "family", config->family));
-  ATOLL_TRY(suggest_int(c, "layers", config->layers));
-  ATOLL_TRY(suggest_int(c, "width", config->width));
-  ATOLL_TRY(suggest_int(c, "heads", config->heads));
-  ATOLL_TRY(suggest_int(c, "kv_heads", config->kv_heads));
-  ATOLL_TRY(suggest_int(c, "ffn", config->ffn));
-  ATOLL_TRY(suggest_int(c, "context", config->context));
-  ATOLL_TRY(suggest_int(c, "vocab", config->vocab));
-  return atoll_model_create(&c->model, out);
-}
-
-/* Heads: of the file, else of the user, else what all published models of the family have, and that is said. */
-static atoll_err settle_heads(convert *c, atoll_weights *w) {
-  const atoll_weights_config *config = atoll_weights_config_of(w);
-  if (c->model.heads)
-    return atoll_weights_set_heads(w, c->model.heads);
-  if (config->heads)
-    return ATOLL_OK;
-  if (strcmp(config->family, "gpt2") != 0 || config->width % GPT2_HEAD)
-    return atoll_fail(ATOLL_USAGE, "the file does not say how many heads a width of %lld has: give model.heads=N",
-                      (long long)config->width);
-  atoll_warn("the file does not say how many heads there are: taking %lld, of %d elements as every published GPT-2; "
-             "model.heads=N says otherwise",
-             (long long)(config->width / GPT2_HEAD), GPT2_HEAD);
-  return atoll_weights_set_heads(w, config->width / GPT2_HEAD);
 }
 
 static void report(const convert *c, const char *from, const char *format, const atoll_weights_config *config,
@@ -113,11 +47,10 @@ static atoll_err import_into(convert *c, atoll_weights *w, const char *from, con
   atoll_model *model = NULL;
   float **value = NULL;
   char *config = NULL, made[4200];
-  ATOLL_TRY(settle_heads(c, w));
-  ATOLL_TRY(convert_model(c, atoll_weights_config_of(w), &model));
+  ATOLL_TRY(atoll_weights_model(w, atoll_cli_opts(c->cli), &c->model, &model));
   int n = atoll_model_params_count(model);
-  atoll_err err = atoll_weights_check(w, model);
-  if (err == ATOLL_OK && !(value = calloc((size_t)n, sizeof *value)))
+  atoll_err err = ATOLL_OK;
+  if (!(value = calloc((size_t)n, sizeof *value)))
     err = atoll_fail(ATOLL_NOMEM, "list of %d tensors", n);
   if (err == ATOLL_OK)
     err = read_all(w, model, value);
@@ -192,7 +125,7 @@ atoll_err convert_export(convert *c) {
     return atoll_fail(ATOLL_USAGE, "export takes a checkpoint, run or file of weights, and the file to write");
   if (type && (atoll_dtype_parse(type, &dtype) != 0 || (dtype != ATOLL_F32 && dtype != ATOLL_BF16)))
     return atoll_fail(ATOLL_USAGE, "--dtype '%s', expected f32 or bf16", type);
-  if (checkpoint_at(from, dir, sizeof dir)) {
+  if (atoll_ckpt_locate(from, dir, sizeof dir)) {
     checkpoint k;
     atoll_err err = checkpoint_read(dir, 1, &k);
     if (err == ATOLL_OK) {

@@ -4,7 +4,8 @@
  *   llmc llama2c  the two raw formats
  *   names         tables: names in files, names in Atoll, how a tensor is turned
  *   config        config.json; sizes told by shapes
- *   values        element types; transposes and rotary order */
+ *   values        element types; transposes and rotary order
+ *   model         the model that a file holds, and what a file says of a model */
 #ifndef ATOLL_WEIGHTS_IMPL_H
 #define ATOLL_WEIGHTS_IMPL_H
 

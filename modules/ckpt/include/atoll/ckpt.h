@@ -18,6 +18,7 @@
 
 #include "atoll/agree.h"
 #include "atoll/mem.h"
+#include "atoll/model.h"
 #include "atoll/opt.h"
 #include "atoll/tensor.h"
 
@@ -81,6 +82,12 @@ ATOLL_API atoll_err atoll_ckpt_verify(const char *dir);
 ATOLL_API atoll_err atoll_ckpt_retain(MPI_Comm comm, const char *ckpt_dir, int64_t keep, int attempt);
 /** Local. Committed checkpoints in the order they were made (by attempt, then step); owned: free both. */
 ATOLL_API atoll_err atoll_ckpt_list(const char *ckpt_dir, char ***dirs, int64_t **steps, size_t *n);
+/** Local. 1 when path is a checkpoint, a folder of checkpoints or a run directory; its newest one into dir (n bytes).
+ */
+ATOLL_API int atoll_ckpt_locate(const char *path, char *dir, size_t n);
+/** Local. The model of the checkpoint in dir, from the options that meta holds. *out owned: atoll_model_destroy().
+ * CORRUPT when they have no section model. */
+ATOLL_API atoll_err atoll_ckpt_model(const char *dir, const atoll_ckpt_meta *meta, atoll_model **out);
 
 ATOLL_END_C
 #endif

@@ -76,6 +76,14 @@ ATOLL_API atoll_err atoll_weights_set_heads(atoll_weights *w, int64_t heads);
 ATOLL_API atoll_weights_source atoll_weights_as_source(atoll_weights *w);
 /** Whether w holds exactly the parameters of a model: MISMATCH names the tensor, the file's shape and the model's. */
 ATOLL_API atoll_err atoll_weights_check(const atoll_weights *w, const atoll_model *model);
+/** The model that w holds, checked against its tensors. Options model.* of opts (whose table fills params) that are not
+ * set take what the file says, so that their printed copy describes the model. *out owned: atoll_model_destroy().
+ *  UNSUPPORTED: a family or norm that this release does not compute. USAGE: sizes neither the file nor the user tells.
+ * MISMATCH as from atoll_weights_check(). */
+ATOLL_API atoll_err atoll_weights_model(atoll_weights *w, atoll_opts *opts, const atoll_model_params *params,
+                                        atoll_model **out);
+/** What a file of this model says. */
+ATOLL_API void atoll_weights_config_of_model(const atoll_model *model, atoll_weights_config *config);
 
 /** Write a file whole or not at all. dtype F32 or BF16. The source must hold the family's tensors (MISMATCH names the
  * one that is missing or odd).
