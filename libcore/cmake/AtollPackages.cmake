@@ -58,7 +58,7 @@ else()
 endif()
 
 # --- plain pkg-config ones --------------------------------------------------------------------------------------
-atoll_package_pkgconfig(hwloc hwloc>=2.1 "libhwloc-dev" "hwloc-devel" "hwloc")
+atoll_package_pkgconfig(hwloc hwloc>=2.4 "libhwloc-dev" "hwloc-devel" "hwloc")
 atoll_package_pkgconfig(yaml yaml-0.1 "libyaml-dev" "libyaml-devel" "libyaml")
 atoll_package_pkgconfig(xxhash libxxhash>=0.8 "libxxhash-dev" "xxhash-devel (EPEL)" "xxhash")
 atoll_package_pkgconfig(jansson jansson "libjansson-dev" "jansson-devel" "jansson")
