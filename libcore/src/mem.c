@@ -29,6 +29,7 @@ struct block {
   uintptr_t address; /* 0: free slot */
   int64_t bytes;
   atoll_mem_category category;
+  int external; /* charged: the storage is somebody else's, the address a token */
 };
 
 struct atoll_mem {
@@ -165,7 +166,7 @@ void atoll_mem_destroy(atoll_mem **mem_address, int64_t *held) {
   }
   if (!mem->counting)
     for (size_t i = 0; i < mem->slots; i++)
-      if (mem->table[i].address)
+      if (mem->table[i].address && !mem->table[i].external)
         storage_put((void *)mem->table[i].address, (size_t)mem->table[i].bytes);
   free(mem->table);
   (void)pthread_mutex_destroy(&mem->lock);
@@ -200,7 +201,14 @@ static void account(atoll_mem *mem, atoll_mem_category c, int64_t bytes) {
     mem->peak_total = mem->current_total;
 }
 
-atoll_err atoll_mem_alloc(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **out) {
+/* An address of the unmappable range. Called with the lock held. */
+static void *counted_address(atoll_mem *mem, size_t bytes) {
+  void *p = (void *)(uintptr_t)mem->next_counted;
+  mem->next_counted += bytes / ALIGN * ALIGN + ALIGN;
+  return p;
+}
+
+static atoll_err obtain(atoll_mem *mem, atoll_mem_category category, size_t bytes, int external, void **out) {
   if (!mem || !out || (unsigned)category >= ATOLL_MEM_CATEGORIES)
     return atoll_fail(ATOLL_USAGE, "allocation of %zu bytes without memory, result or valid category (%d)", bytes,
                       (int)category);
@@ -209,9 +217,8 @@ atoll_err atoll_mem_alloc(atoll_mem *mem, atoll_mem_category category, size_t by
   atoll_err err = admit(mem, category, bytes);
   if (err != ATOLL_OK)
     goto unlock;
-  if (mem->counting) {
-    p = (void *)(uintptr_t)mem->next_counted;
-    mem->next_counted += bytes / ALIGN * ALIGN + ALIGN;
+  if (mem->counting || external) {
+    p = counted_address(mem, external ? 0 : bytes);
   } else {
     p = storage_get(bytes);
     if (!p) {
@@ -220,7 +227,7 @@ atoll_err atoll_mem_alloc(atoll_mem *mem, atoll_mem_category category, size_t by
       goto unlock;
     }
   }
-  table_put(mem->table, mem->slots, (struct block){(uintptr_t)p, (int64_t)bytes, category});
+  table_put(mem->table, mem->slots, (struct block){(uintptr_t)p, (int64_t)bytes, category, external});
   mem->used++;
   account(mem, category, (int64_t)bytes);
 unlock:
@@ -229,6 +236,16 @@ unlock:
     *out = p;
   return err;
 }
+
+atoll_err atoll_mem_alloc(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **out) {
+  return obtain(mem, category, bytes, 0, out);
+}
+
+atoll_err atoll_mem_charge(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **token) {
+  return obtain(mem, category, bytes, 1, token);
+}
+
+void atoll_mem_discharge(atoll_mem *mem, void **token) { atoll_mem_free(mem, token); }
 
 atoll_err atoll_mem_calloc(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **out) {
   void *p = NULL;
@@ -258,7 +275,7 @@ void atoll_mem_free(atoll_mem *mem, void *p_address) {
   if (!b) {
     atoll_log(ATOLL_LOG_ERROR, "free of %p, which this memory does not hold (freed twice?)", p);
     assert(!"free of a block that is not held");
-  } else if (!mem->counting) {
+  } else if (!mem->counting && !found.external) {
     storage_put(p, (size_t)found.bytes);
   }
   p = NULL;

@@ -51,15 +51,14 @@ static void load(const char *path) {
     return;
   }
   l->plugin = p;
-  if (!p->device)
-    return;
-  if (atoll_device_backend_register(p->device) != ATOLL_OK) {
+  if ((p->symmetric && atoll_symmetric_backend_register(p->symmetric) != ATOLL_OK) ||
+      (p->device && atoll_device_backend_register(p->device) != ATOLL_OK)) {
     snprintf(l->why_not, sizeof l->why_not, "%s", atoll_err_message());
     l->plugin = NULL;
     return;
   }
   const char *why = NULL;
-  if (p->device->probe && p->device->probe(&why) != ATOLL_OK)
+  if (p->device && p->device->probe && p->device->probe(&why) != ATOLL_OK)
     snprintf(l->why_not, sizeof l->why_not, "%s", why ? why : "its probe gave no reason");
 }
 

@@ -78,6 +78,25 @@ static void budget_is_hard(void **state) {
   assert_null(mem);
 }
 
+static void charges_count_like_blocks(void **state) {
+  (void)state;
+  atoll_mem *mem = NULL;
+  void *a = NULL, *b = NULL;
+  int64_t held = 0;
+  assert_int_equal(atoll_mem_create(1 << 20, 0, &mem), ATOLL_OK);
+  assert_int_equal(atoll_mem_charge(mem, ATOLL_MEM_COMM, 1 << 19, &a), ATOLL_OK);
+  assert_int_equal(atoll_mem_current(mem, ATOLL_MEM_COMM), 1 << 19);
+  assert_int_equal(atoll_mem_charge(mem, ATOLL_MEM_COMM, (1 << 19) + 1, &b), ATOLL_NOMEM);
+  assert_null(b);
+  atoll_mem_discharge(mem, &a);
+  assert_null(a);
+  assert_int_equal(atoll_mem_current_total(mem), 0);
+  assert_int_equal(atoll_mem_peak(mem, ATOLL_MEM_COMM), 1 << 19);
+  assert_int_equal(atoll_mem_charge(mem, ATOLL_MEM_COMM, 1 << 18, &a), ATOLL_OK);
+  atoll_mem_destroy(&mem, &held); /* must not release what it does not own */
+  assert_int_equal(held, 1 << 18);
+}
+
 static void leaks_are_reported(void **state) {
   (void)state;
   atoll_mem *mem = NULL;
@@ -122,6 +141,7 @@ static void many_blocks_in_any_order(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(counts_as_asked), cmocka_unit_test(budget_is_hard),
-                                     cmocka_unit_test(leaks_are_reported), cmocka_unit_test(many_blocks_in_any_order)};
+                                     cmocka_unit_test(charges_count_like_blocks), cmocka_unit_test(leaks_are_reported),
+                                     cmocka_unit_test(many_blocks_in_any_order)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,6 +49,11 @@ ATOLL_API atoll_err atoll_mem_calloc(atoll_mem *mem, atoll_mem_category category
 /** Accepts NULL; clears *p. */
 ATOLL_API void atoll_mem_free(atoll_mem *mem, void *p_address);
 
+/** Account for `bytes` that somebody else allocates, such as a segment of shared memory: limits, peaks and errors as of
+ * an allocation. *token is owned and is not memory; discharge takes the bytes off the account and clears it. */
+ATOLL_API atoll_err atoll_mem_charge(atoll_mem *mem, atoll_mem_category category, size_t bytes, void **token);
+ATOLL_API void atoll_mem_discharge(atoll_mem *mem, void **token);
+
 ATOLL_API int64_t atoll_mem_current(const atoll_mem *mem, atoll_mem_category c);
 ATOLL_API int64_t atoll_mem_peak(const atoll_mem *mem, atoll_mem_category c);
 ATOLL_API int64_t atoll_mem_current_total(const atoll_mem *mem);

@@ -6,11 +6,13 @@
 #ifndef ATOLL_PLUGIN_H
 #define ATOLL_PLUGIN_H
 
+#include <mpi.h>
+
 #include "atoll/device.h"
 
 ATOLL_BEGIN_C
 
-#define ATOLL_PLUGIN_VERSION 1
+#define ATOLL_PLUGIN_VERSION 2
 
 /** What a device kind must supply. `self` is the backend's device state, `q` its queue state, `e` its event state.
  * Entries marked optional may be NULL. */
@@ -37,18 +39,30 @@ typedef struct atoll_device_backend {
   int (*event_done)(void *e);
 } atoll_device_backend;
 
+/** Symmetric memory (symmetric.h) of a device kind. create is collective on comm, whose ranks share a node: bytes[size]
+ * are the segments' sizes, at[size] receives where this rank finds each; own segment zeroed. The caller agrees on the
+ * outcome and calls destroy (collective) on every rank that has a self. */
+typedef struct atoll_symmetric_backend {
+  const char *name, *device;
+  atoll_err (*create)(MPI_Comm comm, atoll_device *device, const char *name, const uint64_t *bytes, void **self,
+                      void **at);
+  void (*destroy)(void *self);
+} atoll_symmetric_backend;
+
 typedef struct atoll_plugin {
   int version; /* ATOLL_PLUGIN_VERSION; others are refused by name */
   const char *name;
-  const atoll_device_backend *device; /* optional */
-  const void *comm;                   /* optional; reserved for comm backends */
-  const void *kernels;                /* optional; an atoll_kernels table */
+  const atoll_device_backend *device;       /* optional */
+  const void *comm;                         /* optional; reserved for comm backends */
+  const void *kernels;                      /* optional; an atoll_kernels table */
+  const atoll_symmetric_backend *symmetric; /* optional */
 } atoll_plugin;
 
 ATOLL_API atoll_err atoll_plugins_load(void);
 ATOLL_API int atoll_plugin_entry(int i, const atoll_plugin **plugin, const char **path,
-                                 const char **why_not);                                 /* 0 past the end */
-ATOLL_API atoll_err atoll_device_backend_register(const atoll_device_backend *backend); /* borrowed for ever */
+                                 const char **why_not);                                       /* 0 past the end */
+ATOLL_API atoll_err atoll_device_backend_register(const atoll_device_backend *backend);       /* borrowed for ever */
+ATOLL_API atoll_err atoll_symmetric_backend_register(const atoll_symmetric_backend *backend); /* borrowed for ever */
 
 ATOLL_END_C
 #endif
