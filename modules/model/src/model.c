@@ -188,11 +188,12 @@ static int first_param(const atoll_model *m, int layer) {
 
 static void put(atoll_model *m, int layer, const model_tensor *t, atoll_model_param *p) {
   const atoll_model_params *c = &m->config;
-  const char *number = strstr(t->name, "%d");
+  int block = t->flags & TENSOR_PREVIOUS ? layer - 2 : layer - 1;
+  const char *name = block < 0 && t->first ? t->first : t->name, *number = strstr(name, "%d");
   if (number)
-    snprintf(p->name, sizeof p->name, "%.*s%d%s", (int)(number - t->name), t->name, layer - 1, number + 2);
+    snprintf(p->name, sizeof p->name, "%.*s%d%s", (int)(number - name), name, block, number + 2);
   else
-    snprintf(p->name, sizeof p->name, "%s", t->name);
+    snprintf(p->name, sizeof p->name, "%s", name);
   p->layer = layer;
   p->shape[0] = extent(m, t->rows);
   p->shape[1] = extent(m, t->cols);

@@ -30,12 +30,13 @@ enum model_flags {
   TENSOR_RESIDUAL = 1, /* initial values are scaled by 1/sqrt(2 L) */
   TENSOR_TIED = 2,     /* no tensor: the head's use of the first one, when the head is tied */
   TENSOR_UNTIED = 4,   /* only when the head is not tied */
-  TENSOR_SAMPLE = 8    /* multiplies one row of a sample, not every token */
+  TENSOR_SAMPLE = 8,   /* multiplies one row of a sample, not every token */
+  TENSOR_PREVIOUS = 16 /* carries the number of the block before; before the first block stands `first` */
 };
 
 typedef struct model_tensor {
   atoll_layer_kind place;
-  const char *name; /* "%d" for the block */
+  const char *name, *first; /* "%d" for the number of the block, from 0 */
   model_extent rows, cols;
   atoll_init init;
   int flags;

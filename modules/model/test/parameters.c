@@ -79,6 +79,12 @@ static void facts(void **state) {
   q = atoll_model_param_at(m, atoll_model_param_find(m, "encoder.layer.0.output.dense.weight"));
   assert_non_null(q);
   assert_float_equal(q->init_std, 0.02, 0); /* post-norm: not scaled */
+  /* The norm that ends a layer begins the next. */
+  assert_int_equal(atoll_model_param_at(m, atoll_model_param_find(m, "embeddings.LayerNorm.bias"))->layer, 1);
+  assert_int_equal(atoll_model_param_at(m, atoll_model_param_find(m, "encoder.layer.0.output.LayerNorm.bias"))->layer,
+                   2);
+  assert_int_equal(atoll_model_param_at(m, atoll_model_param_find(m, "encoder.layer.3.output.LayerNorm.bias"))->layer,
+                   5);
   atoll_model_destroy(&m);
 }
 

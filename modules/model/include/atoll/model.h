@@ -2,8 +2,8 @@
  * that computes.
  *
  *  A model is a list of layers: 0 is the embedding, 1 .. L are blocks, L + 1 is the head (final norm, tied projection,
- * loss). Slices are half-open layer ranges. Parameters have a global index (layer-major) that orders sums over
- * parameters. */
+ * loss). Where norms follow what they norm (bert, roberta), a layer's last norm counts to the next one. Slices are
+ * half-open layer ranges. Parameters have a global index (layer-major) that orders sums over parameters. */
 #ifndef ATOLL_MODEL_H
 #define ATOLL_MODEL_H
 
