@@ -61,7 +61,7 @@ static atoll_err scratch(const layer_call *l, int64_t per_row, float **out) {
 atoll_err block_forward(const layer_call *l, const float *x, float *y) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
-  const float *const *w = l->b->weight;
+  const void *const *w = l->b->weight;
   int64_t R = l->R, H = l->H, F = l->config->ffn, B = l->c->B, inner = l->c->S * H;
   block s = saved_of(l);
   atoll_attention_shape shape = shape_of(l);
@@ -95,7 +95,7 @@ atoll_err block_forward(const layer_call *l, const float *x, float *y) {
 atoll_err block_backward_input(const layer_call *l, const float *x, const float *dy, float *dx) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
-  const float *const *w = l->b->weight;
+  const void *const *w = l->b->weight;
   int64_t R = l->R, H = l->H, F = l->config->ffn, B = l->c->B, inner = l->c->S * H;
   block s = saved_of(l);
   carried d = carried_of(l);
@@ -128,7 +128,7 @@ atoll_err block_backward_input(const layer_call *l, const float *x, const float 
 atoll_err block_backward_weight(const layer_call *l, const float *x, const float *dy) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
-  const float *const *w = l->b->weight;
+  const void *const *w = l->b->weight;
   float *const *g = l->b->grad;
   int64_t R = l->R, H = l->H, F = l->config->ffn;
   block s = saved_of(l);

@@ -12,7 +12,7 @@ enum { WTE, LNF_W, LNF_B };
 atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targets, float *dx, float *loss) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
-  const float *const *w = l->b->weight;
+  const void *const *w = l->b->weight;
   float *const *g = l->b->grad;
   int64_t H = l->H, V = l->config->vocab, chunk = head_chunk(l->m);
   layer_pieces p[3];

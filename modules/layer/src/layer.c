@@ -39,8 +39,8 @@ static atoll_err missing(int layer, const char *what) {
 }
 
 atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e, const atoll_call *c,
-                              const atoll_layer_buffers *b, const float *x, const int32_t *tokens,
-                              const int32_t *targets, float *y, float *loss) {
+                              const atoll_layer_buffers *b, const void *x, const int32_t *tokens,
+                              const int32_t *targets, void *y, float *loss) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   atoll_drop drop;
@@ -63,8 +63,8 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
 }
 
 atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
-                                     const atoll_call *c, const atoll_layer_buffers *b, const float *x, const float *dy,
-                                     float *dx) {
+                                     const atoll_call *c, const atoll_layer_buffers *b, const void *x, const void *dy,
+                                     void *dx) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   atoll_drop none = {0};
@@ -83,8 +83,8 @@ atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_poli
 }
 
 atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
-                                      const atoll_call *c, const atoll_layer_buffers *b, const float *x,
-                                      const int32_t *tokens, const float *dy) {
+                                      const atoll_call *c, const atoll_layer_buffers *b, const void *x,
+                                      const int32_t *tokens, const void *dy) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   atoll_drop drop;

@@ -19,8 +19,8 @@
 #define ALIGN_FLOATS 16
 
 struct slot {
-  char *base;     /* saved bytes of all layers */
-  const float *x; /* borrowed from forward to backward, like the next three */
+  char *base;    /* saved bytes of all layers */
+  const void *x; /* borrowed from forward to backward, like the next three */
   const int32_t *tokens, *targets;
   float *loss;
   int64_t B, S;
@@ -42,7 +42,7 @@ struct atoll_stage {
   int second_of;  /* tensor (position) whose second use that is, or -1 */
   float *param, *moment[2], **grad;
   struct slot *slot;
-  float *pass[2]; /* gradients (or, when not training, activations) between layers */
+  void *pass[2]; /* gradients (or, when not training, activations) between layers */
   char *carried;
   char *scratch; /* saved bytes of the layer at work, when not training */
   int *map;      /* [layers][LAYER_PARAMS]: position of a layer's parameter */
@@ -313,8 +313,8 @@ static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c)
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x, const int32_t *tokens,
-                              const int32_t *targets, float *y, float *loss) {
+atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const void *x, const int32_t *tokens,
+                              const int32_t *targets, void *y, float *loss) {
   ATOLL_TRY(check_call(s, slot, c));
   int head = is_head(s, s->last - 1);
   if ((s->first == 0 ? !tokens : !x) || (head ? !targets || !loss : !y))
@@ -322,7 +322,7 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
   struct slot *sl = s->train ? &s->slot[slot] : NULL;
   if (sl && sl->busy)
     return atoll_fail(ATOLL_USAGE, "activation slot %d is in use: its backward has not been called", slot);
-  const float *in = x;
+  const void *in = x;
   int turn = 0;
   for (int l = s->first; l < s->last; l++) {
     if (c->train && is_head(s, l)) /* in backward: see layer.h */
@@ -330,9 +330,9 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
     atoll_layer_buffers b;
     weights(s, l, -1, &b);
     b.saved = sl ? saved_at(s, sl, l) : s->scratch;
-    float *out = y;
+    void *out = y;
     if (l + 1 < s->last)
-      out = sl ? (float *)(void *)saved_at(s, sl, l + 1) : s->pass[turn];
+      out = sl ? saved_at(s, sl, l + 1) : s->pass[turn];
     ATOLL_TRY(atoll_layer_forward(s->m, l, s->policy[l - s->first], &s->e, c, &b, in, tokens, targets,
                                   is_head(s, l) ? NULL : out, loss));
     in = out;
@@ -343,7 +343,7 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
   return ATOLL_OK;
 }
 
-atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy, float *dx,
+atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const void *dy, void *dx,
                                atoll_event *dx_ready) {
   ATOLL_TRY(check_call(s, slot, c));
   if (!s->train || !c->train)
@@ -359,12 +359,12 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
     return atoll_fail(ATOLL_USAGE, "stage of layers %d to %d: a gradient of its boundary is missing", s->first,
                       s->last - 1);
   sl->busy = 0;
-  const float *from = dy;
+  const void *from = dy;
   int turn = 0;
   for (int l = s->last - 1; l >= s->first; l--) {
     atoll_policy p = s->policy[l - s->first];
-    const float *x = l == s->first ? sl->x : (const float *)(void *)saved_at(s, sl, l);
-    float *to = l == s->first ? dx : s->pass[turn];
+    const void *x = l == s->first ? sl->x : saved_at(s, sl, l);
+    void *to = l == s->first ? dx : s->pass[turn];
     atoll_layer_buffers b;
     weights(s, l, partial, &b);
     b.saved = saved_at(s, sl, l);

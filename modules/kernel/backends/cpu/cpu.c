@@ -391,7 +391,8 @@ static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, floa
   return ATOLL_OK;
 }
 
-#define M(name)    cpu_##name
-#define TABLE      kernels_cpu
-#define TABLE_NAME "cpu"
+#define M(name)     cpu_##name
+#define TABLE       kernels_cpu
+#define TABLE_NAME  "cpu"
+#define TABLE_DTYPE ATOLL_F32
 #include "submit.inc"

@@ -42,10 +42,10 @@ ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_sy
 
 /** Pointers of one layer. weight[i], grad[i] follow atoll_model_layer_params(). All borrowed device memory. */
 typedef struct atoll_layer_buffers {
-  const float *weight[16];
-  float *grad[16]; /* NULL entries are not wanted */
-  void *saved;     /* saved_bytes; needed, as scratch, also when the call does not train */
-  void *carried;   /* carried_bytes */
+  const void *weight[16]; /* in the dtype of the kernels */
+  float *grad[16];        /* NULL entries are not wanted */
+  void *saved;            /* saved_bytes; needed, as scratch, also when the call does not train */
+  void *carried;          /* carried_bytes */
 } atoll_layer_buffers;
 
 /** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
@@ -53,18 +53,18 @@ typedef struct atoll_layer_buffers {
  * weight gradients, which it adds: its logits exist one chunk at a time and are never recomputed. All enqueued on
  * e->compute. */
 ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
-                                        const atoll_call *c, const atoll_layer_buffers *b, const float *x,
-                                        const int32_t *tokens, const int32_t *targets, float *y, float *loss);
+                                        const atoll_call *c, const atoll_layer_buffers *b, const void *x,
+                                        const int32_t *tokens, const int32_t *targets, void *y, float *loss);
 /** dy [B,S,H] -> dx [B,S,H] (overwritten; not dy; NULL for the embedding). Head: dy is what forward left in y; dx may
  * be the same. */
 ATOLL_API atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
-                                               const atoll_call *c, const atoll_layer_buffers *b, const float *x,
-                                               const float *dy, float *dx);
+                                               const atoll_call *c, const atoll_layer_buffers *b, const void *x,
+                                               const void *dy, void *dx);
 /** Adds to grad[]; needs what backward_input left in carried, and its dy (for the embedding dy and tokens). The head
  * did this in forward. */
 ATOLL_API atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
-                                                const atoll_call *c, const atoll_layer_buffers *b, const float *x,
-                                                const int32_t *tokens, const float *dy);
+                                                const atoll_call *c, const atoll_layer_buffers *b, const void *x,
+                                                const int32_t *tokens, const void *dy);
 
 /** A stage: layers [first, last) on one device, its parameters, gradients, moments, activation slots and workspace, in
  * exact accounts of e->mem. */
@@ -97,12 +97,12 @@ ATOLL_API atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed);
  * by reference until backward of the slot: they must live that long. When the call trains, the head runs in
  * atoll_stage_backward(), because its one pass over the logits yields loss and gradients together and only backward
  * knows their buffer: loss is written there. Otherwise loss is written here. */
-ATOLL_API atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const float *x,
-                                        const int32_t *tokens, const int32_t *targets, float *y, float *loss);
+ATOLL_API atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const void *x,
+                                        const int32_t *tokens, const int32_t *targets, void *y, float *loss);
 /** Backward of the slot. dy NULL on the last stage, dx NULL on the first. Gradients add to partial buffer `partial`.
  * dx_ready (may be NULL) is recorded as soon as dx is complete, before the first layer's weight gradients. */
-ATOLL_API atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const float *dy,
-                                         float *dx, atoll_event *dx_ready);
+ATOLL_API atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const void *dy,
+                                         void *dx, atoll_event *dx_ready);
 
 /** Flat buffers (64-byte aligned tensors, zero padding). Gradients of a tied tensor's second use on the same stage lie
  * behind the parameters' part. */
