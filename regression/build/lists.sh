@@ -46,4 +46,5 @@ done <<'LEAST'
 hwloc hwloc hwloc
 xxhash libxxhash xxHash
 pcre2 libpcre2-8 PCRE2
+isl isl isl
 LEAST

@@ -26,6 +26,7 @@ class Atoll(CMakePackage):
     depends_on("xxhash@0.8:")
     depends_on("jansson")
     depends_on("pcre2@10.32:")
+    depends_on("isl@0.24:")
     depends_on("gnuplot", type="run")
     depends_on("papi", when="+papi")
     depends_on("cbc", when="+cbc")

@@ -1,0 +1,208 @@
+/** Recurrent tensors: computations written once, for one point in time, with symbolic indices into past and future.
+ *
+ *  A context has dimensions ("t", with the bound "T"). A tensor has a domain (a set of dimensions), and at each point
+ * of the domain a value of some shape. Every operation is written for one point; where an operand is needed at another
+ *  point, atoll_rt_at() says which:
+ *
+ *      "t-1"                  one point of the past; the tensor's shape is unchanged
+ *      "0:t+1"                all the past and the present: a leading axis of extent t+1 (half open, as in Python)
+ *      "t:min(t+8,T)"         a window of the future
+ *
+ *  An index string has one item per dimension of the indexed tensor, separated by commas, in the order in which the
+ *  dimensions were made; or items "t=t-1" by name, where the dimensions left out stay as they are. Items that are
+ * slices become leading axes in that same order. Items are integer expressions as of atoll/sym.h over dimensions and
+ * bounds, and must be quasi-affine: products only with constants, // and % only by constants.
+ *
+ *  A tensor made by atoll_rec_tensor() is defined by cases, of which the first that holds counts:
+ *
+ *      atoll_rt_def(x, "t==0", first);
+ *      atoll_rt_def(x, "true", atoll_rt_add(atoll_rt_at(x, "t-1"), step));
+ *
+ *  Nothing is computed while a program is being built. Constructors never abort: on a mistake they return NULL,
+ * operands that are NULL give NULL, and the first mistake is kept by the context and told by whoever needs a sound
+ * program (atoll_rec_error(), atoll_rec_compile(), atoll_rec_interpret()). All functions are local; a context is used
+ * by one thread at a time. Handles are borrowed from their context.
+ *
+ *  The model of tensors with symbolic temporal indices is that of Silvestre and Pietzuch, "Tempo: Compiled Dynamic Deep
+ *  Learning with Symbolic Dependence Graphs", SOSP 2025. */
+#ifndef ATOLL_RECURRENT_H
+#define ATOLL_RECURRENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "atoll/err.h"
+#include "atoll/tensor.h"
+
+ATOLL_BEGIN_C
+
+#define ATOLL_RT_DIMS 8  /* dimensions of a context */
+#define ATOLL_RT_AXES 10 /* axes of a value */
+
+typedef struct atoll_rec atoll_rec;                 /* a program under construction */
+typedef struct atoll_rt atoll_rt;                   /* a recurrent tensor */
+typedef struct atoll_rec_program atoll_rec_program; /* a compiled program */
+
+typedef struct atoll_rt_shape {
+  int n;
+  int64_t extent[ATOLL_RT_AXES];
+} atoll_rt_shape;
+#define ATOLL_SCALAR     ((atoll_rt_shape){0, {0}})
+#define ATOLL_SHAPE(...) ((atoll_rt_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#define ATOLL_RT_KEEP                                                                                                  \
+  (-1) /* in a shape given to atoll_rt_reshape(): the extent that this axis has, also a dynamic one */
+
+/* ---- contexts and dimensions ---- */
+
+/** *c: owned. seed: of all random numbers of the program. */
+ATOLL_API atoll_err atoll_rec_create(uint64_t seed, atoll_rec **c);
+/** Programs compiled from it must be gone. */
+ATOLL_API void atoll_rec_destroy(atoll_rec **c);
+/** OK, or the first mistake, with the index string and a caret where there is one. */
+ATOLL_API atoll_err atoll_rec_error(const atoll_rec *c);
+/** A dimension with 0 <= name < bound. The bound's symbol is the name in capitals ("t": "T"). bound 0: given when the
+ *  program runs. A bound is always at least 1. */
+ATOLL_API void atoll_rec_dim(atoll_rec *c, const char *name, int64_t bound);
+/** For messages and for the text of a program; the name is copied. Returns x. */
+ATOLL_API atoll_rt *atoll_rt_name(atoll_rt *x, const char *name);
+
+/* ---- tensors ---- */
+
+/** Defined by cases. domain: "b,t"; "" has a single point. */
+ATOLL_API atoll_rt *atoll_rec_tensor(atoll_rec *c, const char *name, atoll_dtype dtype, const char *domain,
+                                     atoll_rt_shape shape);
+/** One more case. condition: over the dimensions of x's domain, or "true". value: its domain within x's, of x's shape
+ *  and type. A case that earlier cases leave nothing is refused when the program is compiled. */
+ATOLL_API void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value);
+/** x at other points. The result's domain is what the index mentions. */
+ATOLL_API atoll_rt *atoll_rt_at(atoll_rt *x, const char *index);
+/** Data bound by name when the program runs: dense, [bounds of the domain..., shape...], row-major. */
+ATOLL_API atoll_rt *atoll_rec_input(atoll_rec *c, const char *name, atoll_dtype dtype, const char *domain,
+                                    atoll_rt_shape shape);
+ATOLL_API atoll_rt *atoll_rec_const(atoll_rec *c, atoll_dtype dtype, double value);
+/** The value of an index expression at each point, e.g. the position "t". */
+ATOLL_API atoll_rt *atoll_rec_expr(atoll_rec *c, atoll_dtype dtype, const char *expression);
+/** 0, 1, ... along a new axis of a static extent. */
+ATOLL_API atoll_rt *atoll_rec_iota(atoll_rec *c, atoll_dtype dtype, int64_t extent);
+/** f32 random numbers, a pure function of (seed, order of creation among random tensors, point, element): Philox
+ * 4x32-10. Uniform in [0, 1); standard normal. */
+ATOLL_API atoll_rt *atoll_rec_uniform(atoll_rec *c, const char *domain, atoll_rt_shape shape);
+ATOLL_API atoll_rt *atoll_rec_normal(atoll_rec *c, const char *domain, atoll_rt_shape shape);
+
+/* ---- functions of the user ---- */
+
+typedef struct atoll_rt_view {
+  atoll_dtype dtype;
+  int ndim;
+  const int64_t *shape;
+  void *data; /* dense, row-major; borrowed for the call */
+} atoll_rt_view;
+/** Called once per point, in an order that respects data dependences. point: one coordinate per dimension of the
+ *  function's domain, in the order in which dimensions were made. out is NULL for sinks. What is not OK ends the run.
+ */
+typedef atoll_err (*atoll_rt_fn)(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out);
+
+/** A tensor computed by fn: a source of data, a step of an environment. domain: NULL for that of the inputs together.
+ *  user: borrowed while programs run. Results that are not finite end the run with NONFINITE and name tensor and point.
+ *  Several results: one vector, taken apart by atoll_rt_slice(). Gradients do not pass. */
+ATOLL_API atoll_rt *atoll_rec_call(atoll_rec *c, const char *name, atoll_rt_fn fn, void *user, const char *domain,
+                                   atoll_dtype dtype, atoll_rt_shape shape, int inputs, atoll_rt *const *in);
+/** fn gets x at each point, in lexicographic order of its domain. Sinks are what a program computes. */
+ATOLL_API void atoll_rt_sink(atoll_rt *x, const char *name, atoll_rt_fn fn, void *user);
+
+/* ---- elementwise; shapes are broadcast from the trailing axes as in NumPy ---- */
+
+#define ATOLL_RT_UNARY_LIST(X)                                                                                         \
+  X(neg)                                                                                                               \
+  X(exp) X(log) X(sqrt) X(sin) X(cos) X(tanh) X(erf) X(abs) X(not ) X(sigmoid) X(relu) X(silu) X(gelu) X(gelu_tanh)    \
+      X(square) X(detach)
+#define ATOLL_RT_BINARY_LIST(X) X(add) X(sub) X(mul) X(div) X(pow) X(min) X(max) X(lt) X(le) X(eq) X(ne) X(and) X(or)
+#define ATOLL_RT_DECLARE(op)    ATOLL_API atoll_rt *atoll_rt_##op(atoll_rt *x);
+ATOLL_RT_UNARY_LIST(ATOLL_RT_DECLARE)
+#undef ATOLL_RT_DECLARE
+/* Comparisons, and, or give 0 or 1 in the operands' type. */
+#define ATOLL_RT_DECLARE(op) ATOLL_API atoll_rt *atoll_rt_##op(atoll_rt *a, atoll_rt *b);
+ATOLL_RT_BINARY_LIST(ATOLL_RT_DECLARE)
+#undef ATOLL_RT_DECLARE
+/** b*x and x + b for a number b. */
+ATOLL_API atoll_rt *atoll_rt_scale(atoll_rt *x, double b);
+ATOLL_API atoll_rt *atoll_rt_shift(atoll_rt *x, double b);
+/** condition != 0 ? a : b. */
+ATOLL_API atoll_rt *atoll_rt_where(atoll_rt *condition, atoll_rt *a, atoll_rt *b);
+/** To integers: toward zero. */
+ATOLL_API atoll_rt *atoll_rt_cast(atoll_rt *x, atoll_dtype dtype);
+
+/* ---- reductions; axis from the front, or negative from the back; the axis disappears ---- */
+
+ATOLL_API atoll_rt *atoll_rt_sum(atoll_rt *x, int axis);
+ATOLL_API atoll_rt *atoll_rt_maximum(atoll_rt *x, int axis);
+ATOLL_API atoll_rt *atoll_rt_argmax(atoll_rt *x, int axis); /* i32; the first of equals */
+/** Mean over one axis, and over all. */
+ATOLL_API atoll_rt *atoll_rt_mean(atoll_rt *x, int axis);
+ATOLL_API atoll_rt *atoll_rt_mean_all(atoll_rt *x);
+/** sum of gamma^k x[k] over the leading axis. */
+ATOLL_API atoll_rt *atoll_rt_dsum(atoll_rt *x, double gamma);
+
+/* ---- contractions ---- */
+
+/** "oi,i->o": products summed over the labels that the result lacks. Each label of an operand is in the other or in the
+ *  result, and no label twice in one operand. */
+ATOLL_API atoll_rt *atoll_rt_einsum(const char *spec, atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_mv(atoll_rt *w, atoll_rt *x);     /* [O,I] [I] -> [O] */
+ATOLL_API atoll_rt *atoll_rt_matmul(atoll_rt *a, atoll_rt *b); /* [M,K] [K,N] -> [M,N] */
+
+/* ---- shapes ---- */
+
+ATOLL_API atoll_rt *atoll_rt_reshape(atoll_rt *x, atoll_rt_shape shape);
+ATOLL_API atoll_rt *atoll_rt_permute(atoll_rt *x, const int *order);
+ATOLL_API atoll_rt *atoll_rt_concat(atoll_rt *a, atoll_rt *b, int axis);
+ATOLL_API atoll_rt *atoll_rt_slice(atoll_rt *x, int axis, int64_t start, int64_t extent);
+/** table [V, ...] at integer indices [...]: [indices..., ...]. */
+ATOLL_API atoll_rt *atoll_rt_take(atoll_rt *table, atoll_rt *indices);
+
+/* ---- composed of the above ---- */
+
+ATOLL_API atoll_rt *atoll_rt_softmax(atoll_rt *x, int axis);
+ATOLL_API atoll_rt *atoll_rt_log_softmax(atoll_rt *x, int axis);
+/** Over the last axis; weight and bias may be NULL. */
+ATOLL_API atoll_rt *atoll_rt_rmsnorm(atoll_rt *x, atoll_rt *weight, double epsilon);
+ATOLL_API atoll_rt *atoll_rt_layernorm(atoll_rt *x, atoll_rt *weight, atoll_rt *bias, double epsilon);
+/** Rotary embedding of the last axis of x [..., D], halves paired (x[i], x[i+D/2]), at an integer or real position. */
+ATOLL_API atoll_rt *atoll_rt_rope(atoll_rt *x, atoll_rt *position, double theta);
+/** An index drawn with probabilities softmax(logits) over the last axis, as argmax of logits + Gumbel noise. */
+ATOLL_API atoll_rt *atoll_rt_categorical(atoll_rt *logits);
+/** Log of the density of a normal with this mean and standard deviation 1 at x, summed over the last axis. */
+ATOLL_API atoll_rt *atoll_rt_normal_logp(atoll_rt *mean, atoll_rt *x);
+
+/* ---- learning ---- */
+
+/** Gradients of the sum of loss over its domain: grad[k] gets a tensor with the domain, shape and type of x[k].
+ *  The x are leaves: nothing flows on into their own definitions, so that x[i+1] may be defined by the gradient at i.
+ *  Everything else that the loss depends on is differentiated, through recurrences too (back-propagation through time);
+ *  definitions may follow until the program is compiled. */
+ATOLL_API void atoll_rt_gradients(atoll_rt *loss, int n, atoll_rt *const *x, atoll_rt **grad);
+/** Adam (Kingma and Ba, 2015) with bias correction. x is made by atoll_rec_tensor(), has dimension `step` ("i") in its
+ *  domain and a case for step 0; this defines it at all later steps from its gradient. */
+ATOLL_API void atoll_rt_adam(atoll_rt *x, atoll_rt *grad, const char *step, double rate, double beta1, double beta2,
+                             double epsilon);
+
+/* ---- running ---- */
+
+/** What a run needs: the value of a bound ("T") or the data of an input. Borrowed for the run. */
+typedef struct atoll_rec_binding {
+  const char *name;
+  int64_t bound;
+  const void *data;
+} atoll_rec_binding;
+
+/** Computes all sinks by the definition, each point when it is first needed, keeping everything: slow, and the oracle
+ * of all that is faster. USAGE: a mistake of construction; an index outside of a domain, a point that no case covers, a
+ *  definition that needs itself (tensor, point and index string are named); a missing binding. NONFINITE, see
+ *  atoll_rec_call(). */
+ATOLL_API atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *bindings, int n);
+/** The graph as text, one node a line. */
+ATOLL_API atoll_err atoll_rec_print(atoll_rec *c, FILE *out);
+
+ATOLL_END_C
+#endif

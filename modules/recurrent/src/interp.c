@@ -1,0 +1,619 @@
+/* Instances (node, point), their values in a hash table, and demand with an explicit stack: recursion over thousands of
+ * points must not depend on the size of the C stack. */
+#include "interp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct instance {
+  struct instance *next;
+  int node;
+  int busy; /* on the path of demand */
+  int64_t point[RT_DIMS];
+  rt_value value; /* data NULL: not computed */
+} instance;
+
+struct rt_interp {
+  const rt_graph *g;
+  int64_t bound[RT_DIMS];
+  const atoll_rec_binding *binding;
+  int bindings;
+  size_t buckets, count; /* a power of two */
+  instance **bucket;
+  int64_t bytes, peak;
+};
+
+/* ---- the table ---- */
+
+static size_t hash(int node, const int64_t *point) {
+  uint64_t h = (uint64_t)node + 1;
+  for (int d = 0; d < RT_DIMS; d++) {
+    h = (h ^ (uint64_t)point[d]) * UINT64_C(0x9e3779b97f4a7c15);
+    h ^= h >> 32;
+  }
+  return (size_t)h;
+}
+
+/* The coordinates that x has; others are 0. */
+static void own_point(const atoll_rt *x, const int64_t *point, int64_t *out) {
+  for (int d = 0; d < RT_DIMS; d++)
+    out[d] = d < x->g->dims && rt_has(x, d) ? point[d] : 0;
+}
+
+static instance **find(const rt_interp *it, const atoll_rt *x, const int64_t *point) {
+  int64_t own[RT_DIMS];
+  own_point(x, point, own);
+  instance **p = &it->bucket[hash(x->id, own) & (it->buckets - 1)];
+  while (*p && ((*p)->node != x->id || memcmp((*p)->point, own, sizeof own) != 0))
+    p = &(*p)->next;
+  return p;
+}
+
+static int enlarge(rt_interp *it) {
+  size_t n = it->buckets * 2;
+  instance **bucket = calloc(n, sizeof(instance *));
+  if (!bucket)
+    return 0;
+  for (size_t i = 0; i < it->buckets; i++)
+    for (instance *e = it->bucket[i], *after; e; e = after) {
+      after = e->next;
+      size_t at = hash(e->node, e->point) & (n - 1);
+      e->next = bucket[at];
+      bucket[at] = e;
+    }
+  free(it->bucket);
+  it->bucket = bucket;
+  it->buckets = n;
+  return 1;
+}
+
+static instance *enter(rt_interp *it, const atoll_rt *x, const int64_t *point) {
+  if (it->count >= it->buckets && !enlarge(it))
+    return NULL;
+  instance **p = find(it, x, point);
+  if (!*p && (*p = calloc(1, sizeof **p))) {
+    (*p)->node = x->id;
+    own_point(x, point, (*p)->point);
+    it->count++;
+  }
+  return *p;
+}
+
+static int64_t bytes_of(const rt_value *v) { return v->count * (int64_t)atoll_dtype_bytes(v->dtype); }
+
+atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  instance **p = find(it, x, point), *e = *p;
+  char label[96], at[128];
+  if (!e || !e->value.data)
+    return atoll_fail(ATOLL_INTERNAL, "free of %s%s, which is not there", rt_label(x, label, sizeof label),
+                      rt_point_text(x, point, at, sizeof at));
+  it->bytes -= bytes_of(&e->value);
+  it->count--;
+  *p = e->next;
+  free(e->value.data);
+  free(e);
+  return ATOLL_OK;
+}
+
+const rt_value *rt_interp_value(const rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  const instance *e = *find(it, x, point);
+  return e && e->value.data ? &e->value : NULL;
+}
+
+int64_t rt_interp_bytes(const rt_interp *it) { return it->bytes; }
+int64_t rt_interp_peak(const rt_interp *it) { return it->peak; }
+const int64_t *rt_interp_bounds(const rt_interp *it) { return it->bound; }
+
+const char *rt_point_text(const atoll_rt *x, const int64_t point[RT_DIMS], char *buf, size_t n) {
+  size_t used = 0;
+  buf[0] = 0;
+  for (int d = 0; d < x->g->dims && used < n; d++)
+    if (rt_has(x, d))
+      used += (size_t)snprintf(buf + used, n - used, "%s%s=%lld", used ? ", " : " at (", x->g->dim[d].name,
+                               (long long)point[d]);
+  if (used && used < n)
+    (void)snprintf(buf + used, n - used, ")");
+  return buf;
+}
+
+/* ---- views ---- */
+
+static rt_env environment(const rt_interp *it, const int64_t *point) {
+  rt_env env = {{0}, {0}, {0}};
+  memcpy(env.dim, point, sizeof env.dim);
+  memcpy(env.bound, it->bound, sizeof env.bound);
+  return env;
+}
+
+/* What an edge reads at a point: [lo, hi) for each dimension of the source. */
+typedef struct window {
+  int64_t lo[RT_DIMS], hi[RT_DIMS];
+} window;
+
+static atoll_err out_of_domain(const atoll_rt *x, const rt_env *env, const rt_edge *e, int d, int64_t at) {
+  const rt_graph *g = x->g;
+  char label[96], other[96], where[128];
+  return atoll_fail(ATOLL_USAGE, "index '%s' of %s: %s=%lld is outside of its domain, read by %s%s",
+                    e->text ? e->text : "", rt_label(rt_src(g, e), other, sizeof other), g->dim[d].name, (long long)at,
+                    rt_label(x, label, sizeof label), rt_point_text(x, env->dim, where, sizeof where));
+}
+
+static atoll_err resolve(const rt_interp *it, const atoll_rt *x, const rt_edge *e, const rt_env *env, window *w) {
+  const rt_graph *g = it->g;
+  const atoll_rt *src = rt_src(g, e);
+  memset(w, 0, sizeof *w);
+  for (int d = 0; d < g->dims; d++) {
+    w->hi[d] = 1;
+    if (!rt_has(src, d))
+      continue;
+    if (e->item[d].lo == g->dim[d].var)
+      w->lo[d] = env->dim[d];
+    else
+      ATOLL_TRY(rt_eval(g, e->item[d].lo, env, &w->lo[d]));
+    w->hi[d] = w->lo[d] + 1;
+    if (e->item[d].hi)
+      ATOLL_TRY(rt_eval(g, e->item[d].hi, env, &w->hi[d]));
+    if (w->hi[d] < w->lo[d])
+      w->hi[d] = w->lo[d];
+    if (w->lo[d] < w->hi[d] && (w->lo[d] < 0 || w->hi[d] > it->bound[d]))
+      return out_of_domain(x, env, e, d, w->lo[d] < 0 ? w->lo[d] : w->hi[d] - 1);
+  }
+  return ATOLL_OK;
+}
+
+/* Points of a window from q = lo; 0 after the last. */
+static int next_point(const window *w, int64_t *q) {
+  for (int d = RT_DIMS - 1; d >= 0; d--) {
+    if (w->hi[d] == 0)
+      continue;
+    if (++q[d] < w->hi[d])
+      return 1;
+    q[d] = w->lo[d];
+  }
+  return 0;
+}
+
+static int empty(const window *w, int dims) {
+  for (int d = 0; d < dims; d++)
+    if (w->lo[d] >= w->hi[d])
+      return 1;
+  return 0;
+}
+
+/* The edges that count at this point: all, or the first case that holds. */
+static atoll_err active(const rt_interp *it, const atoll_rt *x, const rt_env *env, int *first, int *last) {
+  char label[96], at[128];
+  *first = 0;
+  *last = x->inputs;
+  if (x->op != RT_MERGE)
+    return ATOLL_OK;
+  for (int k = 0; k < x->inputs; k++) {
+    int64_t holds = 1;
+    if (x->in[k].cond)
+      ATOLL_TRY(rt_eval(it->g, x->in[k].cond, env, &holds));
+    if (holds) {
+      *first = k;
+      *last = k + 1;
+      return ATOLL_OK;
+    }
+  }
+  return atoll_fail(ATOLL_USAGE, "no case defines %s%s", rt_label(x, label, sizeof label),
+                    rt_point_text(x, env->dim, at, sizeof at));
+}
+
+typedef struct view {
+  rt_value v;
+  int owned;
+} view;
+
+static atoll_err missing(const atoll_rt *x, const rt_env *env, const atoll_rt *src, const int64_t *q) {
+  char label[96], at[128], other[96], there[128];
+  return atoll_fail(ATOLL_INTERNAL, "%s%s needs %s%s, which is not there", rt_label(x, label, sizeof label),
+                    rt_point_text(x, env->dim, at, sizeof at), rt_label(src, other, sizeof other),
+                    rt_point_text(src, q, there, sizeof there));
+}
+
+static atoll_err allocate(rt_value *v) {
+  v->count = 1;
+  for (int k = 0; k < v->axes; k++)
+    v->count *= v->shape[k];
+  v->data = v->count < (INT64_C(1) << 34) ? calloc((size_t)(v->count ? v->count : 1), sizeof *v->data) : NULL;
+  return v->data ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for a value of %lld elements", (long long)v->count);
+}
+
+static atoll_err gather(const rt_interp *it, const atoll_rt *x, const rt_edge *e, const rt_env *env, view *out) {
+  const atoll_rt *src = rt_src(it->g, e);
+  window w;
+  ATOLL_TRY(resolve(it, x, e, env, &w));
+  const rt_value *one = NULL;
+  int64_t q[RT_DIMS], i = 0;
+  memcpy(q, w.lo, sizeof q);
+  if (rt_slices(it->g, e) == 0) {
+    one = rt_interp_value(it, src, q);
+    if (!one)
+      return missing(x, env, src, q);
+    *out = (view){*one, 0};
+    return ATOLL_OK;
+  }
+  view y = {.owned = 1};
+  y.v.dtype = src->dtype;
+  for (int d = 0; d < it->g->dims; d++)
+    if (rt_has(src, d) && e->item[d].hi)
+      y.v.shape[y.v.axes++] = w.hi[d] - w.lo[d];
+  rt_env inner = *env;
+  memcpy(inner.dim, q, sizeof inner.dim);
+  for (int k = 0; k < src->axes; k++)
+    ATOLL_TRY(rt_eval(it->g, src->shape[k], &inner, &y.v.shape[y.v.axes++]));
+  ATOLL_TRY(allocate(&y.v));
+  *out = y;
+  if (empty(&w, it->g->dims))
+    return ATOLL_OK;
+  do {
+    one = rt_interp_value(it, src, q);
+    if (!one)
+      return missing(x, env, src, q);
+    memcpy(y.v.data + i, one->data, (size_t)one->count * sizeof *one->data);
+    i += one->count;
+  } while (next_point(&w, q));
+  return ATOLL_OK;
+}
+
+/* ---- operations that read or write outside of values ---- */
+
+/* Views as the user's function sees them. */
+static atoll_err typed(const rt_value *v, atoll_rt_view *out) {
+  void *data = malloc((size_t)bytes_of(v) + 1);
+  if (!data)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a value of %lld elements", (long long)v->count);
+  for (int64_t i = 0; v->data && i < v->count; i++)
+    rt_store(v->dtype, data, i, v->data[i]);
+  *out = (atoll_rt_view){v->dtype, v->axes, v->shape, data};
+  return ATOLL_OK;
+}
+
+static atoll_err take_results(const atoll_rt *x, const rt_env *env, const atoll_rt_view *out, rt_value *y) {
+  char label[96], at[128];
+  for (int64_t i = 0; i < y->count; i++) {
+    y->data[i] = rt_load(y->dtype, out->data, i);
+    if (!isfinite(y->data[i]))
+      return atoll_fail(ATOLL_NONFINITE, "%s%s: element %lld of the result is %g", rt_label(x, label, sizeof label),
+                        rt_point_text(x, env->dim, at, sizeof at), (long long)i, y->data[i]);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err call(const atoll_rt *x, const rt_env *env, const rt_value *const *in, rt_value *y) {
+  int64_t point[RT_DIMS];
+  int n = 0, views = 0;
+  atoll_err err = ATOLL_OK;
+  atoll_rt_view out = {.data = NULL}, *v = calloc((size_t)x->inputs + 1, sizeof *v);
+  if (!v)
+    return atoll_fail(ATOLL_NOMEM, "call of %s: no memory", x->name ? x->name : "");
+  for (int d = 0; d < x->g->dims; d++)
+    if (rt_has(x, d))
+      point[n++] = env->dim[d];
+  for (; views < x->inputs; views++)
+    ATOLL_TRY_GOTO(err, clean, typed(in[views], &v[views]));
+  if (x->op == RT_CALL)
+    ATOLL_TRY_GOTO(err, clean, typed(y, &out));
+  ATOLL_TRY_GOTO(err, clean, x->fn(x->user, point, v, x->op == RT_CALL ? &out : NULL));
+  if (x->op == RT_CALL)
+    err = take_results(x, env, &out, y);
+clean:
+  for (int k = 0; k < views; k++)
+    free(v[k].data);
+  free(v);
+  free(out.data);
+  return err;
+}
+
+static const atoll_rec_binding *bound_to(const rt_interp *it, const char *name) {
+  for (int k = 0; k < it->bindings; k++)
+    if (strcmp(it->binding[k].name, name) == 0)
+      return &it->binding[k];
+  return NULL;
+}
+
+static atoll_err input(const rt_interp *it, const atoll_rt *x, const rt_env *env, rt_value *y) {
+  const atoll_rec_binding *b = bound_to(it, x->name);
+  int64_t at = 0;
+  if (!b || !b->data)
+    return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+  for (int d = 0; d < it->g->dims; d++)
+    if (rt_has(x, d))
+      at = at * it->bound[d] + env->dim[d];
+  for (int64_t i = 0; i < y->count; i++)
+    y->data[i] = rt_load(x->dtype, b->data, at * y->count + i);
+  return ATOLL_OK;
+}
+
+/* One term of PICK: the source at q, at the position that the attributes give. */
+static atoll_err add_term(const atoll_rt *x, const rt_env *env, const rt_value *v, int slices, rt_value *y) {
+  char label[96];
+  int64_t at = 0, index;
+  for (int k = 0; k < x->axis - slices + x->picks; k++) {
+    index = env->axis[slices + k];
+    if (slices + k >= x->axis)
+      ATOLL_TRY(rt_eval(x->g, x->start[slices + k - x->axis], env, &index));
+    if (index < 0 || index >= v->shape[k])
+      return atoll_fail(ATOLL_INTERNAL, "%s: element %lld of axis %d, which has %lld", rt_label(x, label, sizeof label),
+                        (long long)index, k, (long long)v->shape[k]);
+    at = at * v->shape[k] + index;
+  }
+  for (int64_t i = 0; i < y->count; i++)
+    y->data[i] += v->data[at * y->count + i];
+  return ATOLL_OK;
+}
+
+/* Own axes of the source that are summed. */
+static atoll_err add_point(const atoll_rt *x, rt_env *env, const rt_value *v, int slices, rt_value *y) {
+  int own = x->axis - slices;
+  int64_t *k = env->axis + slices, holds = 1;
+  memset(k, 0, (size_t)own * sizeof *k);
+  for (int a = 0; a < own; a++)
+    if (v->shape[a] == 0)
+      return ATOLL_OK;
+  for (;;) {
+    if (x->expr)
+      ATOLL_TRY(rt_eval(x->g, x->expr, env, &holds));
+    if (holds)
+      ATOLL_TRY(add_term(x, env, v, slices, y));
+    int a = own - 1;
+    while (a >= 0 && ++k[a] == v->shape[a])
+      k[a--] = 0;
+    if (a < 0)
+      return ATOLL_OK;
+  }
+}
+
+static atoll_err pick(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
+  const rt_edge *e = &x->in[0];
+  const atoll_rt *src = rt_src(it->g, e);
+  int64_t q[RT_DIMS];
+  window w;
+  ATOLL_TRY(resolve(it, x, e, env, &w));
+  memcpy(q, w.lo, sizeof q);
+  if (empty(&w, it->g->dims))
+    return ATOLL_OK;
+  do {
+    const rt_value *v = rt_interp_value(it, src, q);
+    int slices = 0;
+    for (int d = 0; d < it->g->dims; d++)
+      if (rt_has(src, d) && e->item[d].hi)
+        env->axis[slices++] = q[d] - w.lo[d];
+    if (!v)
+      return missing(x, env, src, q);
+    ATOLL_TRY(add_point(x, env, v, slices, y));
+  } while (next_point(&w, q));
+  for (int64_t i = 0; i < y->count; i++)
+    y->data[i] = rt_round(y->dtype, y->data[i]);
+  return ATOLL_OK;
+}
+
+/* ---- instances ---- */
+
+static atoll_err compute(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
+  int first, last;
+  atoll_err err = ATOLL_OK;
+  if (x->op == RT_PICK)
+    return pick(it, x, env, y);
+  if (x->op == RT_INPUT)
+    return input(it, x, env, y);
+  ATOLL_TRY(active(it, x, env, &first, &last));
+  int n = last - first;
+  view *v = calloc((size_t)n + 1, sizeof *v);
+  const rt_value **in = calloc((size_t)n + 1, sizeof *in);
+  if (!v || !in)
+    err = atoll_fail(ATOLL_NOMEM, "no memory for %d operands", n);
+  for (int k = 0; err == ATOLL_OK && k < n; k++) {
+    err = gather(it, x, &x->in[first + k], env, &v[k]);
+    in[k] = &v[k].v;
+  }
+  if (err == ATOLL_OK && (x->op == RT_CALL || x->op == RT_SINK))
+    err = call(x, env, in, y);
+  else if (err == ATOLL_OK && x->op == RT_MERGE)
+    memcpy(y->data, in[0]->data, (size_t)y->count * sizeof *y->data);
+  else if (err == ATOLL_OK)
+    err = rt_compute(x, env, in, y);
+  for (int k = 0; v && k < n; k++)
+    if (v[k].owned)
+      free(v[k].v.data);
+  free(in);
+  free(v);
+  return err;
+}
+
+atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  char label[96], at[128];
+  rt_env env = environment(it, point);
+  rt_value y = {.dtype = x->dtype, .axes = x->axes};
+  if (rt_interp_value(it, x, point))
+    return atoll_fail(ATOLL_INTERNAL, "%s%s is computed twice", rt_label(x, label, sizeof label),
+                      rt_point_text(x, point, at, sizeof at));
+  for (int k = 0; k < x->axes; k++) {
+    ATOLL_TRY(rt_eval(it->g, x->shape[k], &env, &y.shape[k]));
+    if (y.shape[k] < 0)
+      return atoll_fail(ATOLL_USAGE, "%s%s: axis %d has extent %lld", rt_label(x, label, sizeof label),
+                        rt_point_text(x, point, at, sizeof at), k, (long long)y.shape[k]);
+  }
+  ATOLL_TRY(allocate(&y));
+  atoll_err err = compute(it, x, &env, &y);
+  instance *e = err == ATOLL_OK && x->op != RT_SINK ? enter(it, x, point) : NULL;
+  if (!e) {
+    free(y.data);
+    return err != ATOLL_OK || x->op == RT_SINK ? err : atoll_fail(ATOLL_NOMEM, "no memory for an instance");
+  }
+  e->value = y;
+  it->bytes += bytes_of(&y);
+  if (it->bytes > it->peak)
+    it->peak = it->bytes;
+  return ATOLL_OK;
+}
+
+/* ---- demand ---- */
+
+typedef struct todo {
+  const atoll_rt *x;
+  int64_t point[RT_DIMS];
+} todo;
+
+typedef struct stack {
+  todo *item;
+  size_t n, room;
+} stack;
+
+static atoll_err push(stack *s, const atoll_rt *x, const int64_t *point) {
+  if (s->n == s->room) {
+    size_t room = s->room ? 2 * s->room : 64;
+    todo *item = realloc(s->item, room * sizeof *item);
+    if (!item)
+      return atoll_fail(ATOLL_NOMEM, "no memory for %zu pending instances", room);
+    s->item = item;
+    s->room = room;
+  }
+  s->item[s->n].x = x;
+  memcpy(s->item[s->n++].point, point, sizeof s->item->point);
+  return ATOLL_OK;
+}
+
+static atoll_err cyclic(const atoll_rt *x, const rt_env *env, const rt_edge *e, const int64_t *q) {
+  const atoll_rt *src = rt_src(x->g, e);
+  char label[96], other[96], at[128], there[128];
+  return atoll_fail(ATOLL_USAGE, "cyclic definition without a base case: %s%s needs %s%s through '%s', which needs it",
+                    rt_label(x, label, sizeof label), rt_point_text(x, env->dim, at, sizeof at),
+                    rt_label(src, other, sizeof other), rt_point_text(src, q, there, sizeof there),
+                    e->text ? e->text : "");
+}
+
+/* Pushes what the instance needs and is not there. */
+static atoll_err push_missing(rt_interp *it, stack *s, const atoll_rt *x, const int64_t *point) {
+  rt_env env = environment(it, point);
+  int first, last;
+  ATOLL_TRY(active(it, x, &env, &first, &last));
+  for (int k = first; k < last; k++) {
+    const atoll_rt *src = rt_src(it->g, &x->in[k]);
+    int64_t q[RT_DIMS];
+    window w;
+    ATOLL_TRY(resolve(it, x, &x->in[k], &env, &w));
+    memcpy(q, w.lo, sizeof q);
+    if (empty(&w, it->g->dims))
+      continue;
+    do {
+      const instance *e = *find(it, src, q);
+      if (e && e->busy)
+        return cyclic(x, &env, &x->in[k], q);
+      if (!e || !e->value.data)
+        ATOLL_TRY(push(s, src, q));
+    } while (next_point(&w, q));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err demand(rt_interp *it, stack *s) {
+  while (s->n) {
+    todo top = s->item[s->n - 1];
+    size_t before = s->n;
+    instance *e = enter(it, top.x, top.point);
+    if (!e)
+      return atoll_fail(ATOLL_NOMEM, "no memory for an instance");
+    if (!e->value.data) {
+      e->busy = 1;
+      ATOLL_TRY(push_missing(it, s, top.x, top.point));
+      if (s->n > before)
+        continue;
+      ATOLL_TRY(rt_interp_execute(it, top.x, top.point));
+    }
+    e->busy = 0;
+    s->n--;
+  }
+  return ATOLL_OK;
+}
+
+atoll_err rt_interp_demand(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  stack s = {NULL, 0, 0};
+  atoll_err err = push(&s, x, point);
+  if (err == ATOLL_OK)
+    err = demand(it, &s);
+  free(s.item);
+  return err;
+}
+
+/* ---- runs ---- */
+
+atoll_err rt_interp_points(rt_interp *it, const atoll_rt *x, atoll_err (*f)(void *arg, const int64_t point[RT_DIMS]),
+                           void *arg) {
+  window w = {{0}, {0}};
+  int64_t q[RT_DIMS] = {0};
+  for (int d = 0; d < it->g->dims; d++)
+    w.hi[d] = rt_has(x, d) ? it->bound[d] : 1;
+  do {
+    rt_env env = environment(it, q);
+    int64_t inside = 1;
+    if (x->where)
+      ATOLL_TRY(rt_eval(it->g, x->where, &env, &inside));
+    if (inside)
+      ATOLL_TRY(f(arg, q));
+  } while (next_point(&w, q));
+  return ATOLL_OK;
+}
+
+atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out) {
+  rt_interp *it = calloc(1, sizeof *it);
+  atoll_err err = ATOLL_OK;
+  if (!it || !(it->bucket = calloc(1024, sizeof(instance *)))) {
+    free(it);
+    return atoll_fail(ATOLL_NOMEM, "interpreter: no memory");
+  }
+  it->g = g;
+  it->binding = b;
+  it->bindings = n;
+  it->buckets = 1024;
+  for (int d = 0; d < g->dims && err == ATOLL_OK; d++) {
+    const atoll_rec_binding *given = bound_to(it, g->dim[d].bound_name);
+    it->bound[d] = g->dim[d].bound ? g->dim[d].bound : given ? given->bound : 0;
+    if (it->bound[d] < 1)
+      err = atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1", g->dim[d].bound_name);
+    else if (given && given->bound != it->bound[d])
+      err = atoll_fail(ATOLL_USAGE, "bound '%s' is %lld by construction, %lld is given", g->dim[d].bound_name,
+                       (long long)it->bound[d], (long long)given->bound);
+  }
+  if (err != ATOLL_OK)
+    rt_interp_destroy(&it);
+  *out = it;
+  return err;
+}
+
+void rt_interp_destroy(rt_interp **address) {
+  rt_interp *it = *address;
+  if (!it)
+    return;
+  for (size_t i = 0; i < it->buckets; i++)
+    for (instance *e = it->bucket[i], *after; e; e = after) {
+      after = e->next;
+      free(e->value.data);
+      free(e);
+    }
+  free(it->bucket);
+  free(it);
+  *address = NULL;
+}
+
+struct sink_arg {
+  rt_interp *it;
+  const atoll_rt *sink;
+};
+
+static atoll_err run_sink(void *arg, const int64_t *point) {
+  struct sink_arg *a = arg;
+  return rt_interp_demand(a->it, a->sink, point);
+}
+
+atoll_err rt_interp_sinks(rt_interp *it) {
+  for (int i = 0; i < it->g->nodes; i++) {
+    struct sink_arg a = {it, it->g->node[i]};
+    if (a.sink && a.sink->op == RT_SINK)
+      ATOLL_TRY(rt_interp_points(it, a.sink, run_sink, &a));
+  }
+  return ATOLL_OK;
+}
