@@ -113,18 +113,38 @@ ATOLL_API void atoll_rt_sink(atoll_rt *x, const char *name, atoll_rt_fn fn, void
 
 /* ---- elementwise; shapes are broadcast from the trailing axes as in NumPy ---- */
 
-#define ATOLL_RT_UNARY_LIST(X)                                                                                         \
-  X(neg)                                                                                                               \
-  X(exp) X(log) X(sqrt) X(sin) X(cos) X(tanh) X(erf) X(abs) X(not ) X(sigmoid) X(relu) X(silu) X(gelu) X(gelu_tanh)    \
-      X(square) X(detach)
-#define ATOLL_RT_BINARY_LIST(X) X(add) X(sub) X(mul) X(div) X(pow) X(min) X(max) X(lt) X(le) X(eq) X(ne) X(and) X(or)
-#define ATOLL_RT_DECLARE(op)    ATOLL_API atoll_rt *atoll_rt_##op(atoll_rt *x);
-ATOLL_RT_UNARY_LIST(ATOLL_RT_DECLARE)
-#undef ATOLL_RT_DECLARE
+ATOLL_API atoll_rt *atoll_rt_neg(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_exp(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_log(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_sqrt(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_sin(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_cos(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_tanh(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_erf(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_abs(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_not(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_sigmoid(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_relu(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_silu(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_gelu(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_gelu_tanh(atoll_rt *x);
+ATOLL_API atoll_rt *atoll_rt_square(atoll_rt *x);
+/** x itself, but gradients stop. */
+ATOLL_API atoll_rt *atoll_rt_detach(atoll_rt *x);
 /* Comparisons, and, or give 0 or 1 in the operands' type. */
-#define ATOLL_RT_DECLARE(op) ATOLL_API atoll_rt *atoll_rt_##op(atoll_rt *a, atoll_rt *b);
-ATOLL_RT_BINARY_LIST(ATOLL_RT_DECLARE)
-#undef ATOLL_RT_DECLARE
+ATOLL_API atoll_rt *atoll_rt_add(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_sub(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_mul(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_div(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_pow(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_min(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_max(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_lt(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_le(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_eq(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_ne(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_and(atoll_rt *a, atoll_rt *b);
+ATOLL_API atoll_rt *atoll_rt_or(atoll_rt *a, atoll_rt *b);
 /** b*x and x + b for a number b. */
 ATOLL_API atoll_rt *atoll_rt_scale(atoll_rt *x, double b);
 ATOLL_API atoll_rt *atoll_rt_shift(atoll_rt *x, double b);
