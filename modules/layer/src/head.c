@@ -15,18 +15,19 @@ atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targe
   const void *const *w = l->b->weight;
   float *const *g = l->b->grad;
   int64_t H = l->H, V = l->config->vocab, chunk = head_chunk(l->m);
-  layer_pieces p[3];
-  (void)layer_work_pieces(l->m, l->layer, l->policy, p);
+  layer_pieces p;
+  head_work_pieces(l->m, &p);
   size_t mark = atoll_arena_mark(l->e->work);
   void *base = NULL;
-  ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)pieces_bytes(&p[0], l->c->B, l->c->S), &base));
+  ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)pieces_bytes(&p, l->c->B, l->c->S), &base));
   float *at[WORK_RSTD + 1];
   for (int i = 0; i <= WORK_RSTD; i++)
-    at[i] = piece(&p[0], base, i, l->c->B, l->c->S);
+    at[i] = piece(&p, base, i, l->c->B, l->c->S);
   for (int64_t r = 0; r < l->R; r += chunk) {
     int64_t n = l->R - r < chunk ? l->R - r : chunk;
     const float *xr = x + r * H;
-    ATOLL_TRY(k->layernorm_forward(q, xr, w[LNF_W], w[LNF_B], at[WORK_LN], at[WORK_MEAN], at[WORK_RSTD], n, H));
+    ATOLL_TRY(k->layernorm_forward(q, xr, w[LNF_W], w[LNF_B], at[WORK_LN], at[WORK_MEAN], at[WORK_RSTD], n, H,
+                                   (float)l->config->norm_eps));
     ATOLL_TRY(k->linear_forward(q, at[WORK_LN], w[WTE], NULL, at[WORK_LOGITS], n, H, V));
     float *logits = at[WORK_LOGITS], *d = l->c->train ? logits : NULL;
     ATOLL_TRY(k->cross_entropy(q, logits, targets + r, loss + r, d, l->c->loss_scale, n, V));

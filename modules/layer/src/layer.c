@@ -1,6 +1,6 @@
 #include "atoll/layer.h"
 
-#include "layer_impl.h"
+#include "schedule.h"
 
 enum { WTE, WPE };
 
@@ -58,7 +58,7 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
   default:
     if (!x || !y || !b->saved)
       return missing(layer, "input, output or room for saved activations");
-    return block_forward(&l, x, y);
+    return block_run(&l, STEP_FORWARD, x, y, NULL, NULL);
   }
 }
 
@@ -78,7 +78,7 @@ atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_poli
   default:
     if (!x || !dy || !dx || dx == dy || !b->saved || !b->carried)
       return missing(layer, "input, gradients (two different buffers), saved or carried bytes");
-    return block_backward_input(&l, x, dy, dx);
+    return block_run(&l, STEP_INPUT, x, NULL, dy, dx);
   }
 }
 
@@ -102,6 +102,6 @@ atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_pol
   default:
     if (!x || !dy || !b->saved || !b->carried)
       return missing(layer, "input, gradient, saved or carried bytes");
-    return block_backward_weight(&l, x, dy);
+    return block_run(&l, STEP_WEIGHT, x, NULL, dy, NULL);
   }
 }

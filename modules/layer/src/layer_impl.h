@@ -4,42 +4,23 @@
 
 #include "atoll/layer.h"
 
-/* Every buffer of a layer is a list of pieces; piece i holds rows x per_row[i] floats, padded to 64 bytes, where rows =
- * min(B S, max_rows). Layout in memory and the expressions that planners count with come from the same list (bytes.c).
+/* Every buffer of a layer is a list of pieces; piece i holds rows x (row[i] + row_s[i] S) bytes, padded to 64, where
+ * rows = min(B S, max_rows). Layout in memory and the expressions that planners count with come from the same list
+ * (bytes.c).
  */
-#define PIECES_MAX 13
+#define PIECES_MAX 32
 typedef struct layer_pieces {
   int n;
-  int64_t per_row[PIECES_MAX];
+  int64_t row[PIECES_MAX], row_s[PIECES_MAX];
   int64_t max_rows; /* 0: no limit */
 } layer_pieces;
 
-enum block_saved {
-  SAVED_X,
-  SAVED_QKV,
-  SAVED_O,
-  SAVED_R1,
-  SAVED_F,
-  SAVED_MEAN1,
-  SAVED_RSTD1,
-  SAVED_MEAN2,
-  SAVED_RSTD2,
-  SAVED_LSE,
-  SAVED_LN1,
-  SAVED_LN2,
-  SAVED_G /* eager only */
-};
-enum block_carried { CARRIED_DF, CARRIED_DLN2, CARRIED_DZ, CARRIED_DQKV, CARRIED_DLN1, CARRIED_DZ2 };
 enum head_work { WORK_LN, WORK_LOGITS, WORK_DLN, WORK_MEAN, WORK_RSTD };
-
-void layer_saved_pieces(const atoll_model *m, int layer, atoll_policy p, layer_pieces *out);
-void layer_carried_pieces(const atoll_model *m, int layer, atoll_policy p, layer_pieces *out);
-/* Scratch of one call is one of these lists; returns how many there are (at most 3). */
-int layer_work_pieces(const atoll_model *m, int layer, atoll_policy p, layer_pieces out[3]);
+void head_work_pieces(const atoll_model *m, layer_pieces *out);
 
 int64_t pieces_bytes(const layer_pieces *p, int64_t B, int64_t S);
 /* Start of piece i in a buffer. */
-float *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S);
+void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S);
 int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
@@ -64,9 +45,6 @@ typedef struct layer_call {
 
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);
 
-atoll_err block_forward(const layer_call *l, const float *x, float *y);
-atoll_err block_backward_input(const layer_call *l, const float *x, const float *dy, float *dx);
-atoll_err block_backward_weight(const layer_call *l, const float *x, const float *dy);
 atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targets, float *dx, float *loss);
 
 #endif

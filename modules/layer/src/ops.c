@@ -1,0 +1,139 @@
+/* The kinds of operations: what backward needs of each, and the kernels that do it. */
+#include "schedule.h"
+
+static const void *weight_of(const op_run *r, int i) { return i < 0 ? NULL : r->l->b->weight[i]; }
+
+static float *grad_of(const op_run *r, int i) { return i < 0 ? NULL : r->l->b->grad[i]; }
+
+static void *in_of(const op_run *r, int i) { return r->at[r->op->in[i]]; }
+
+static void *out_of(const op_run *r) { return r->at[r->op->out]; }
+
+static void *extra_of(const op_run *r, int i) { return r->at[r->op->extra[i]]; }
+
+static void *d_in(const op_run *r, int i) { return r->at[GRAD(r->op->in[i])]; }
+
+static void *d_out(const op_run *r) { return r->at[GRAD(r->op->out)]; }
+
+static int64_t width(const op_run *r, int value) { return r->b->p.value[value].width; }
+
+static atoll_drop drop_here(const op_run *r) {
+  atoll_drop none = {0};
+  return r->op->drops ? layer_drop(r->l, r->op->site) : none;
+}
+
+#define KERNELS (r->l->e->kernels)
+#define QUEUE   (r->l->e->compute)
+
+/* ---- norm ---- */
+
+static atoll_err norm_forward(const op_run *r) {
+  int64_t C = width(r, r->op->out);
+  const void *gamma = weight_of(r, r->op->weight), *beta = weight_of(r, r->op->bias);
+  if (r->s != &r->b->call[STEP_FORWARD]) /* made again: its statistics are kept */
+    return KERNELS->layernorm_apply(QUEUE, in_of(r, 0), extra_of(r, 0), extra_of(r, 1), gamma, beta, out_of(r), r->l->R,
+                                    C);
+  return KERNELS->layernorm_forward(QUEUE, in_of(r, 0), gamma, beta, out_of(r), extra_of(r, 0), extra_of(r, 1), r->l->R,
+                                    C, (float)r->l->config->norm_eps);
+}
+
+static atoll_err norm_input(const op_run *r) {
+  return KERNELS->layernorm_backward_input(QUEUE, d_out(r), in_of(r, 0), extra_of(r, 0), extra_of(r, 1),
+                                           weight_of(r, r->op->weight), d_in(r, 0), r->l->R, width(r, r->op->out),
+                                           r->step->add[0]);
+}
+
+static atoll_err norm_weight(const op_run *r) {
+  return KERNELS->layernorm_backward_weight(QUEUE, d_out(r), in_of(r, 0), extra_of(r, 0), extra_of(r, 1),
+                                            grad_of(r, r->op->weight), grad_of(r, r->op->bias), r->l->R,
+                                            width(r, r->op->out));
+}
+
+/* ---- linear ---- */
+
+static atoll_err linear_forward(const op_run *r) {
+  return KERNELS->linear_forward(QUEUE, in_of(r, 0), weight_of(r, r->op->weight), weight_of(r, r->op->bias), out_of(r),
+                                 r->l->R, width(r, r->op->in[0]), width(r, r->op->out));
+}
+
+static atoll_err linear_input(const op_run *r) {
+  return KERNELS->linear_backward_input(QUEUE, d_out(r), weight_of(r, r->op->weight), d_in(r, 0), r->l->R,
+                                        width(r, r->op->in[0]), width(r, r->op->out), r->step->add[0]);
+}
+
+static atoll_err linear_weight(const op_run *r) {
+  return KERNELS->linear_backward_weight(QUEUE, d_out(r), in_of(r, 0), grad_of(r, r->op->weight),
+                                         grad_of(r, r->op->bias), r->l->R, width(r, r->op->in[0]),
+                                         width(r, r->op->out));
+}
+
+/* ---- attention ---- */
+
+static atoll_attention_shape shape_of(const op_run *r) {
+  int64_t heads = r->l->config->heads, D = width(r, r->op->out) / heads;
+  return (atoll_attention_shape){r->l->c->B,
+                                 r->l->c->S,
+                                 heads,
+                                 D,
+                                 (float)(1 / __builtin_sqrt((double)D)),
+                                 .q_row = width(r, r->op->in[0]),
+                                 .kv_row = width(r, r->op->in[0])};
+}
+
+/* Queries, keys and values of a row lie beside each other. */
+static void *part_of(const op_run *r, void *qkv, int i) {
+  return (char *)qkv + (size_t)(i * width(r, r->op->out)) * atoll_dtype_bytes(KERNELS->dtype);
+}
+
+static atoll_err attention_forward(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  return KERNELS->attention_forward(QUEUE, in_of(r, 0), part_of(r, in_of(r, 0), 1), part_of(r, in_of(r, 0), 2),
+                                    out_of(r), extra_of(r, 0), &shape, &drop);
+}
+
+static atoll_err attention_input(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  return KERNELS->attention_backward(QUEUE, in_of(r, 0), part_of(r, in_of(r, 0), 1), part_of(r, in_of(r, 0), 2),
+                                     out_of(r), extra_of(r, 0), d_out(r), d_in(r, 0), part_of(r, d_in(r, 0), 1),
+                                     part_of(r, d_in(r, 0), 2), r->at[r->op->scratch], &shape, &drop);
+}
+
+/* ---- activation ---- */
+
+static atoll_err activation_forward(const op_run *r) {
+  return KERNELS->gelu_forward(QUEUE, in_of(r, 0), out_of(r), r->l->R * width(r, r->op->out));
+}
+
+static atoll_err activation_input(const op_run *r) {
+  return KERNELS->gelu_backward(QUEUE, d_out(r), in_of(r, 0), d_in(r, 0), r->l->R * width(r, r->op->out));
+}
+
+/* ---- residual ---- */
+
+static atoll_err residual_forward(const op_run *r) {
+  atoll_drop drop = drop_here(r);
+  return KERNELS->residual_forward(QUEUE, in_of(r, 0), in_of(r, 1), out_of(r), r->l->c->B,
+                                   r->l->c->S * width(r, r->op->out), &drop);
+}
+
+/* The branch first: the stream's gradient may lie where that of the sum does. */
+static atoll_err residual_input(const op_run *r) {
+  atoll_drop drop = drop_here(r), none = {0};
+  int64_t inner = r->l->c->S * width(r, r->op->out);
+  if (d_in(r, 1) != d_out(r))
+    ATOLL_TRY(KERNELS->drop_backward(QUEUE, d_out(r), d_in(r, 1), r->l->c->B, inner, &drop));
+  if (d_in(r, 0) != d_out(r))
+    ATOLL_TRY(KERNELS->drop_backward(QUEUE, d_out(r), d_in(r, 0), r->l->c->B, inner, &none)); /* a copy */
+  return ATOLL_OK;
+}
+
+/* A residual counts as costly because of the matrix product that makes its branch, which shares its place. */
+const op_type op_types[OP_KINDS] = {
+    [OP_NORM] = {0, 0, NEED_IN | NEED_EXTRA, NEED_IN | NEED_EXTRA, norm_forward, norm_input, norm_weight},
+    [OP_LINEAR] = {1, 0, 0, NEED_IN, linear_forward, linear_input, linear_weight},
+    [OP_ATTENTION] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_forward, attention_input, NULL},
+    [OP_ACTIVATION] = {0, 1, NEED_IN, 0, activation_forward, activation_input, NULL},
+    [OP_RESIDUAL] = {1, 0, 0, 0, residual_forward, residual_input, NULL},
+};

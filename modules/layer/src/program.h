@@ -1,0 +1,69 @@
+/* A block as data: values, the operations that make them, and which values a policy keeps.
+ *
+ * A program is made per model, layer and policy (programs.c). Everything a block does follows from it: schedule.c works
+ * out in which order operations run forward and backward, what is made again, and where each value lies; ops.c knows
+ * what each kind of operation needs and calls the kernels; walk.c runs a schedule; bytes.c turns the same places into
+ * expressions. So what is counted, what is laid out and what is used cannot disagree. */
+#ifndef ATOLL_LAYER_PROGRAM_H
+#define ATOLL_LAYER_PROGRAM_H
+
+#include "atoll/layer.h"
+
+enum { PROGRAM_VALUES = 24, PROGRAM_OPS = 16 };
+
+typedef enum value_type {
+  VALUE_MODEL, /* the element type of the kernels */
+  VALUE_FLOAT, /* statistics, whatever the element type */
+  VALUE_BYTE
+} value_type;
+
+/* What a value is for; policies keep values by role, so that they mean the same in every family. */
+typedef enum value_role {
+  ROLE_X,      /* the block's input */
+  ROLE_NORM,   /* what a norm gives */
+  ROLE_QKV,    /* queries, keys and values */
+  ROLE_O,      /* what attention gives */
+  ROLE_STREAM, /* a sum inside the block */
+  ROLE_F,      /* the MLP before its nonlinearity */
+  ROLE_G,      /* and after it */
+  ROLE_STAT,   /* a few numbers per row, written beside another value and kept with it, or always if a norm's */
+  ROLE_PASSING /* never kept */
+} value_role;
+
+typedef struct program_value {
+  value_role role;
+  value_type type;
+  int64_t width;   /* elements per row ... */
+  int64_t width_s; /* ... plus this many per token of the sample */
+} program_value;
+
+typedef enum op_kind { OP_NORM, OP_LINEAR, OP_ATTENTION, OP_ACTIVATION, OP_RESIDUAL, OP_KINDS } op_kind;
+
+#define NO_VALUE (-1)
+
+typedef struct program_op {
+  op_kind kind;
+  int in[2], out;      /* values; residual: in[0] the stream, in[1] what dropout acts on */
+  int extra[2];        /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
+  int scratch;         /* a value that only lives while its backward runs */
+  int weight, bias;    /* positions in atoll_model_layer_params(), or -1 */
+  atoll_rng_site site; /* of its dropout */
+  int drops;           /* whether the model has dropout here */
+} program_op;
+
+typedef struct program {
+  int values, ops;
+  program_value value[PROGRAM_VALUES]; /* value 0 is the block's input */
+  program_op op[PROGRAM_OPS];          /* in forward order; the last one makes the block's output */
+  int maker[PROGRAM_VALUES];           /* op that makes a value; -1 for the input */
+  int kept[PROGRAM_VALUES];
+} program;
+
+enum { PROGRAM_X = 0 };
+
+/* The program of a block. INTERNAL: the family has none. */
+atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, program *out);
+
+static inline int program_y(const program *p) { return p->op[p->ops - 1].out; }
+
+#endif

@@ -1,0 +1,130 @@
+/* The programs of the families, and what each policy keeps of them. */
+#include "program.h"
+
+#include <string.h>
+
+/* ---- building ---- */
+
+static int put_value(program *p, value_role role, value_type type, int64_t width) {
+  p->value[p->values] = (program_value){.role = role, .type = type, .width = width};
+  p->maker[p->values] = p->ops - 1; /* the operation just put, or the block's input */
+  return p->values++;
+}
+
+static program_op *put_op(program *p, op_kind kind, int in0, int in1) {
+  program_op *o = &p->op[p->ops++];
+  *o = (program_op){.kind = kind, .in = {in0, in1}, .extra = {NO_VALUE, NO_VALUE}, .scratch = NO_VALUE};
+  o->weight = o->bias = -1;
+  return o;
+}
+
+static int put_norm(program *p, int in, int weight, int bias) {
+  program_op *o = put_op(p, OP_NORM, in, NO_VALUE);
+  o->weight = weight, o->bias = bias;
+  o->out = put_value(p, ROLE_NORM, VALUE_MODEL, p->value[in].width);
+  o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
+  o->extra[1] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
+  return o->out;
+}
+
+static int put_linear(program *p, int in, int weight, int bias, value_role role, int64_t width) {
+  program_op *o = put_op(p, OP_LINEAR, in, NO_VALUE);
+  o->weight = weight, o->bias = bias;
+  return o->out = put_value(p, role, VALUE_MODEL, width);
+}
+
+static int put_attention(program *p, int qkv, int64_t heads, int64_t width, int drops) {
+  program_op *o = put_op(p, OP_ATTENTION, qkv, NO_VALUE);
+  o->site = ATOLL_RNG_DROP_ATTENTION, o->drops = drops;
+  o->out = put_value(p, ROLE_O, VALUE_MODEL, width);
+  o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, heads);
+  o->scratch = put_value(p, ROLE_PASSING, VALUE_FLOAT, heads);
+  return o->out;
+}
+
+static int put_activation(program *p, int in) {
+  program_op *o = put_op(p, OP_ACTIVATION, in, NO_VALUE);
+  return o->out = put_value(p, ROLE_G, VALUE_MODEL, p->value[in].width);
+}
+
+static int put_residual(program *p, int stream, int branch, atoll_rng_site site, int drops) {
+  program_op *o = put_op(p, OP_RESIDUAL, stream, branch);
+  o->site = site, o->drops = drops;
+  return o->out = put_value(p, ROLE_STREAM, VALUE_MODEL, p->value[stream].width);
+}
+
+/* ---- families ---- */
+
+/* GPT-2 (Radford et al. 2019), norm before each part:
+ *
+ *   ln1 = LN(x)   qkv = ln1 Wqkv + b   o = attention(qkv)   r1 = x + drop(o Wo + b)
+ *   ln2 = LN(r1)  f = ln2 Wfc + b      g = gelu(f)          y  = r1 + drop(g Wp + b)
+ *
+ * A family with its norms behind (BERT: y = LN(r + ...)) is best cut before its norms: a block begins with the norm
+ * that ends the layer before (x = r2 of that layer, h = LN(x), r1 = h + ..., n = LN(r1), y = n + ...), and the last
+ * norm belongs to the head. Then its blocks have the values of this one, at the same bytes per policy. */
+static void gpt2(const atoll_model_params *c, program *p) {
+  enum { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC_W, FC_B, OUT_W, OUT_B };
+  int64_t H = c->width;
+  int drops = c->dropout > 0;
+  int x = put_value(p, ROLE_X, VALUE_MODEL, H);
+  int ln1 = put_norm(p, x, LN1_W, LN1_B);
+  int qkv = put_linear(p, ln1, QKV_W, QKV_B, ROLE_QKV, 3 * H);
+  int o = put_attention(p, qkv, c->heads, H, drops);
+  int z1 = put_linear(p, o, PROJ_W, PROJ_B, ROLE_PASSING, H);
+  int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
+  int ln2 = put_norm(p, r1, LN2_W, LN2_B);
+  int f = put_linear(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
+  int g = put_activation(p, f);
+  int z2 = put_linear(p, g, OUT_W, OUT_B, ROLE_PASSING, H);
+  (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
+}
+
+/* ---- policies ---- */
+
+#define KEEP(role) (1u << ROLE_##role)
+
+static const struct policy {
+  const char *name;
+  unsigned keeps;
+} policies[ATOLL_POLICIES] = {
+    [ATOLL_POLICY_EAGER] = {"eager", KEEP(X) | KEEP(NORM) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F) | KEEP(G)},
+    [ATOLL_POLICY_EXACT] = {"exact", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F)},
+};
+
+const char *atoll_policy_name(atoll_policy p) { return (unsigned)p < ATOLL_POLICIES ? policies[p].name : "unknown"; }
+
+int atoll_policy_parse(const char *name, atoll_policy *p) {
+  for (int i = 0; name && i < ATOLL_POLICIES; i++)
+    if (!strcmp(policies[i].name, name)) {
+      *p = (atoll_policy)i;
+      return 0;
+    }
+  return -1;
+}
+
+/* Statistics of a norm are always kept: they are small, and its output is then made again in one pass. Those of
+ * attention are written by it, so they are kept with its output. */
+static int keeps(const program *p, int v, unsigned roles) {
+  if (v == program_y(p))
+    return 0;
+  if (p->value[v].role != ROLE_STAT)
+    return !!(roles & 1u << p->value[v].role);
+  const program_op *maker = &p->op[p->maker[v]];
+  return maker->kind == OP_NORM || keeps(p, maker->out, roles);
+}
+
+atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, program *out) {
+  const atoll_model_params *c = atoll_model_config(m);
+  memset(out, 0, sizeof *out);
+  switch (c->family) {
+  case ATOLL_FAMILY_GPT2:
+    gpt2(c, out);
+    break;
+  default:
+    return atoll_fail(ATOLL_INTERNAL, "layer %d: family %s has no program", layer, atoll_model_family_name(m));
+  }
+  for (int v = 0; v < out->values; v++)
+    out->kept[v] = keeps(out, v, policies[policy].keeps);
+  return ATOLL_OK;
+}

@@ -1,0 +1,65 @@
+/* Runs a schedule: finds where everything lies, and does the steps in order. */
+#include <string.h>
+
+#include "schedule.h"
+
+typedef struct bases {
+  const void *x, *dy;
+  void *y, *dx, *work;
+} bases;
+
+static void *locate(const layer_call *l, const block_plan *b, const schedule *s, place at, const bases *base) {
+  void *arg = NULL;
+  switch (at.kind) {
+  case PLACE_X:
+    memcpy(&arg, &base->x, sizeof arg); /* read only, in a table of places that mostly are not */
+    return arg;
+  case PLACE_DY:
+    memcpy(&arg, &base->dy, sizeof arg);
+    return arg;
+  case PLACE_Y:
+    return base->y;
+  case PLACE_DX:
+    return base->dx;
+  case PLACE_SAVED:
+    return piece(&b->saved, l->b->saved, at.piece, l->c->B, l->c->S);
+  case PLACE_CARRIED:
+    return piece(&b->carried, l->b->carried, at.piece, l->c->B, l->c->S);
+  case PLACE_WORK:
+    return piece(&s->work, base->work, at.piece, l->c->B, l->c->S);
+  default:
+    return NULL;
+  }
+}
+
+static atoll_err run_step(op_run *r, const step *s) {
+  r->step = s;
+  r->op = &r->b->p.op[s->op];
+  const op_type *t = &op_types[r->op->kind];
+  switch (s->kind) {
+  case STEP_FORWARD:
+    return t->forward(r);
+  case STEP_INPUT:
+    return t->input(r);
+  default:
+    return r->l->b->grad[r->op->weight] ? t->weight(r) : ATOLL_OK;
+  }
+}
+
+/* Scratch is released when the call that uses it is enqueued: later users are behind it in the same queue. */
+atoll_err block_run(const layer_call *l, step_kind call, const void *x, void *y, const void *dy, void *dx) {
+  block_plan b;
+  ATOLL_TRY(block_make(l->m, l->layer, l->policy, &b));
+  const schedule *s = &b.call[call];
+  bases base = {x, dy, y, dx, NULL};
+  size_t mark = atoll_arena_mark(l->e->work);
+  ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)pieces_bytes(&s->work, l->c->B, l->c->S), &base.work));
+  op_run r = {.l = l, .b = &b, .s = s};
+  for (int id = 0; id < IDS; id++)
+    r.at[id] = locate(l, &b, s, s->at[id], &base);
+  atoll_err err = ATOLL_OK;
+  for (int i = 0; i < s->n && err == ATOLL_OK; i++)
+    err = run_step(&r, &s->step[i]);
+  atoll_arena_release(l->e->work, mark);
+  return err;
+}
