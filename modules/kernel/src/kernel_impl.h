@@ -2,6 +2,7 @@
 #ifndef ATOLL_KERNEL_IMPL_H
 #define ATOLL_KERNEL_IMPL_H
 
+#include <math.h>
 #include <stdint.h>
 
 #include "atoll/kernel.h"
@@ -25,6 +26,16 @@ static inline atoll_rng_key drop_key(const atoll_drop *d, int64_t b) {
   atoll_rng_key key = d->key;
   key.sample += (uint64_t)b;
   return key;
+}
+
+/* Angle per position of pair i of a head (kernel.h, atoll_rope). */
+static inline double rope_frequency(const atoll_rope *r, int64_t i, int64_t head_dim) {
+  double f = pow(r->theta, -2.0 * (double)i / (double)head_dim);
+  if (!(r->factor > 0))
+    return f;
+  double turns = f * (double)r->context / 6.283185307179586477;
+  double keep = turns <= r->low ? 0 : turns >= r->high ? 1 : (turns - r->low) / (r->high - r->low);
+  return f * (keep + (1 - keep) / r->factor);
 }
 
 /* Both backends name the first bad id the same way. */

@@ -96,9 +96,9 @@ static void attention(void **state) {
   for (int64_t b = 0; b < 2; b++)
     for (int64_t k = 0; k < S; k++)
       qkv[(b * S + k) * 3 * D + 2 * D + k] = 1;
-  atoll_attention_shape s = {2, S, 1, D, 1};
+  atoll_attention_shape s = {.B = 2, .S = S, .heads = 1, .head_dim = D, .scale = 1, .q_row = 3 * D, .kv_row = 3 * D};
   atoll_drop d = {0.4f, {.seed = 11, .step = 5, .sample = 7, .layer = 2, .site = ATOLL_RNG_DROP_ATTENTION}};
-  OK(t.k->attention_forward(t.queue, qkv, o, lse, &s, &d));
+  OK(t.k->attention_forward(t.queue, qkv, qkv + D, qkv + 2 * D, o, lse, &s, &d));
   OK(atoll_queue_sync(t.queue));
   for (int64_t b = 0; b < 2; b++)
     for (int64_t q = 0; q < S; q++)

@@ -33,7 +33,7 @@ static void nan_shows(void **state) {
       assert_int_equal(isnan(d[i]), i == at);
     }
     OK(t.k->cross_entropy(t.queue, x, &target, loss, d, 1, 1, 40));
-    OK(t.k->layernorm_forward(t.queue, x, one, one, y, mean, rstd, 1, 40));
+    OK(t.k->layernorm_forward(t.queue, x, one, one, y, mean, rstd, 1, 40, 1e-5f));
     OK(t.k->sum_squares(t.queue, x, 40, &squares));
     OK(atoll_queue_sync(t.queue));
     assert_true(isnan(loss[0]) && isnan(d[0]) && isnan(y[39]) && isnan(squares));
@@ -42,10 +42,10 @@ static void nan_shows(void **state) {
     OK(t.k->cross_entropy(t.queue, x, &target, loss, NULL, 1, 1, 40));
     OK(atoll_queue_sync(t.queue));
     assert_true(isinf(squares) && !isfinite(loss[0]));
-    atoll_attention_shape s = {1, 5, 1, 2, 1};
+    atoll_attention_shape s = {.B = 1, .S = 5, .heads = 1, .head_dim = 2, .scale = 1, .q_row = 6, .kv_row = 6};
     float qkv[30] = {0}, o[10], lse[5];
     qkv[(at % 5) * 6 + 1] = NAN; /* in a query */
-    OK(t.k->attention_forward(t.queue, qkv, o, lse, &s, NULL));
+    OK(t.k->attention_forward(t.queue, qkv, qkv + 2, qkv + 4, o, lse, &s, NULL));
     OK(atoll_queue_sync(t.queue));
     assert_true(isnan(o[(at % 5) * 2]) && isnan(lse[at % 5]));
   }
@@ -82,11 +82,11 @@ static void nothing(void **state) {
   (void)state;
   float x[4] = {1, 2, 3, 4};
   double s = -1;
-  atoll_attention_shape none = {0, 5, 1, 2, 1};
+  atoll_attention_shape none = {.S = 5, .heads = 1, .head_dim = 2, .scale = 1};
   OK(t.k->linear_forward(t.queue, x, x, NULL, x, 0, 2, 2));
   OK(t.k->linear_backward_weight(t.queue, x, x, x, NULL, 0, 2, 2)); /* no rows: nothing to add */
-  OK(t.k->layernorm_forward(t.queue, x, x, x, x, x, x, 0, 4));
-  OK(t.k->attention_forward(t.queue, x, x, x, &none, NULL));
+  OK(t.k->layernorm_forward(t.queue, x, x, x, x, x, x, 0, 4, 1e-5f));
+  OK(t.k->attention_forward(t.queue, x, x, x, x, x, &none, NULL));
   OK(t.k->gelu_forward(t.queue, x, x, 0));
   OK(t.k->sum_squares(t.queue, x, 0, &s));
   OK(t.k->cross_entropy(t.queue, x, NULL, x, NULL, 1, 0, 4));

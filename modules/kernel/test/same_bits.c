@@ -35,15 +35,33 @@ static struct outputs everything(const char *kind, int threads) {
   float *dw = out(&o, "linear dw", 3, F * H);
   OK(k->linear_backward_weight(q, z, x, dw, out(&o, "linear db", 4, F), R, H, F));
   float *mean = out(&o, "mean", 5, R), *rstd = out(&o, "rstd", 6, R);
-  OK(k->layernorm_forward(q, x, b, b + H, out(&o, "norm y", 7, R * H), mean, rstd, R, H));
+  OK(k->layernorm_forward(q, x, b, b + H, out(&o, "norm y", 7, R * H), mean, rstd, R, H, 1e-5f));
   OK(k->layernorm_backward_input(q, x, qkv, mean, rstd, b, out(&o, "norm dx", 8, R * H), R, H, 1));
   float *dgamma = out(&o, "dgamma", 9, H);
   OK(k->layernorm_backward_weight(q, x, qkv, mean, rstd, dgamma, out(&o, "dbeta", 10, H), R, H));
-  atoll_attention_shape s = {B, S, heads, D, 0.2f};
+  atoll_attention_shape s = {
+      .B = B, .S = S, .heads = heads, .head_dim = D, .scale = 0.2f, .q_row = 3 * H, .kv_row = 3 * H};
   float *lse = out(&o, "lse", 11, B * heads * S), *att = out(&o, "attention", 12, R * H),
         *delta = out(&o, "delta", 13, B * heads * S);
-  OK(k->attention_forward(q, qkv, att, lse, &s, &drop));
-  OK(k->attention_backward(q, qkv, att, lse, x, out(&o, "dqkv", 14, R * 3 * H), delta, &s, &drop));
+  OK(k->attention_forward(q, qkv, qkv + H, qkv + 2 * H, att, lse, &s, &drop));
+  float *dqkv = out(&o, "dqkv", 14, R * 3 * H);
+  OK(k->attention_backward(q, qkv, qkv + H, qkv + 2 * H, att, lse, x, dqkv, dqkv + H, dqkv + 2 * H, delta, &s, &drop));
+  const int32_t lengths[] = {150, 1, 77};
+  atoll_attention_shape few = {
+      .B = B, .S = S, .heads = heads, .head_dim = D, .scale = 0.2f, .kv_heads = 1, .both_ways = 1, .lengths = lengths};
+  float *lse2 = out(&o, "lse of few keys", 35, B * heads * S), *att2 = out(&o, "attention to few keys", 36, R * H),
+        *dq = out(&o, "dquery", 37, R * H), *dk = out(&o, "dkey", 38, R * D), *dv = out(&o, "dvalue", 39, R * D);
+  OK(k->attention_forward(q, x, qkv, qkv + R * D, att2, lse2, &few, &drop));
+  OK(k->attention_backward(q, x, qkv, qkv + R * D, att2, lse2, x, dq, dk, dv, delta, &few, &drop));
+  atoll_rope rope = {.theta = 10000};
+  OK(k->rope(q, dq, B, S, heads, D, &rope, 0));
+  float *rms = out(&o, "rms", 40, R), *rmsdx = out(&o, "rms dx", 42, R * H);
+  OK(k->rmsnorm_forward(q, x, b, out(&o, "rms y", 41, R * H), rms, R, H, 1e-5f));
+  OK(k->rmsnorm_backward_input(q, x, qkv, rms, b, rmsdx, R, H, 0));
+  OK(k->rmsnorm_backward_weight(q, x, qkv, rms, out(&o, "rms dgamma", 43, H), R, H));
+  OK(k->gelu_erf_forward(q, z, out(&o, "gelu by erf", 44, R * F), R * F));
+  float *swi = out(&o, "swiglu dx", 45, R * H);
+  OK(k->swiglu_backward(q, swi, x, qkv, swi, out(&o, "swiglu dup", 46, R * H), R * H));
   OK(k->gelu_forward(q, z, out(&o, "gelu", 15, R * F), R * F));
   float *g = out(&o, "gelu gradient", 16, R * F);
   OK(k->gelu_backward(q, g, z, g, R * F));
@@ -108,7 +126,7 @@ static void alignment(void **state) {
   for (int shift = 0; shift < 16; shift += 3) {
     float *at = x + shift, *base = numbers(1, R * C, 1);
     memcpy(at, base, (size_t)(R * C) * 4);
-    OK(t.k->layernorm_forward(t.queue, at, gamma, gamma, y + (16 - shift) % 16, mean, rstd, R, C));
+    OK(t.k->layernorm_forward(t.queue, at, gamma, gamma, y + (16 - shift) % 16, mean, rstd, R, C, 1e-5f));
     double sum;
     OK(t.k->sum_squares(t.queue, at, R * C, &sum));
     OK(atoll_queue_sync(t.queue));

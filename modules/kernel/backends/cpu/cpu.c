@@ -97,13 +97,13 @@ static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const 
 /* ---- LayerNorm ---- */
 
 static atoll_err cpu_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y,
-                                       float *mean, float *rstd, int64_t R, int64_t C) {
+                                       float *mean, float *rstd, int64_t R, int64_t C, float eps) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
   for (int64_t k = 0; k < blocks; k++)
     for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++) {
-      v->layernorm_stats(x + r * C, mean + r, rstd + r, C);
+      v->layernorm_stats(x + r * C, mean + r, rstd + r, C, eps);
       v->layernorm_apply(x + r * C, mean[r], rstd[r], gamma, beta, y + r * C, C);
     }
   return ATOLL_OK;
@@ -143,16 +143,85 @@ static atoll_err cpu_layernorm_backward_weight(int threads, const float *dy, con
   return ATOLL_OK;
 }
 
-/* ---- attention: one head of one sample at a time ---- */
+/* ---- RMSNorm ---- */
 
-static atoll_err attention(int threads, const struct cpu_attention *all, const atoll_attention_shape *s,
+static atoll_err cpu_rmsnorm_forward(int threads, const float *x, const float *gamma, float *y, float *rstd, int64_t R,
+                                     int64_t C, float eps) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (R + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++) {
+      v->rmsnorm_stats(x + r * C, rstd + r, C, eps);
+      v->rmsnorm_apply(x + r * C, rstd[r], gamma, y + r * C, C);
+    }
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_rmsnorm_apply(int threads, const float *x, const float *rstd, const float *gamma, float *y,
+                                   int64_t R, int64_t C) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (R + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++)
+      v->rmsnorm_apply(x + r * C, rstd[r], gamma, y + r * C, C);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_rmsnorm_backward_input(int threads, const float *dy, const float *x, const float *rstd,
+                                            const float *gamma, float *dx, int64_t R, int64_t C, int accumulate) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (R + ROWS - 1) / ROWS;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    for (int64_t r = k * ROWS; r < least(R, (k + 1) * ROWS); r++)
+      v->rmsnorm_backward_input(dy + r * C, x + r * C, rstd[r], gamma, dx + r * C, C, accumulate);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_rmsnorm_backward_weight(int threads, const float *dy, const float *x, const float *rstd,
+                                             float *dgamma, int64_t R, int64_t C) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t strips = (C + CPU_STRIP - 1) / CPU_STRIP;
+#pragma omp parallel for num_threads(team(threads, strips)) schedule(static)
+  for (int64_t k = 0; k < strips; k++)
+    v->rmsnorm_backward_weight(dy, x, rstd, dgamma, R, C, k * CPU_STRIP, least(CPU_STRIP, C - k * CPU_STRIP));
+  return ATOLL_OK;
+}
+
+/* ---- attention: the heads of one sample that share keys and values at a time ---- */
+
+/* `all` points at the first sample's first head. */
+static struct cpu_attention share_of(const struct cpu_attention *all, const atoll_attention_shape *s, int64_t b,
+                                     int64_t kv, int backward) {
+  struct cpu_attention a = *all;
+  int64_t q = b * s->S * a.q_row + kv * a.heads * a.D, k = b * s->S * a.kv_row + kv * a.D;
+  int64_t o = b * s->S * a.o_row + kv * a.heads * a.D, line = (b * s->heads + kv * a.heads) * s->S;
+  a.first = kv * a.heads;
+  a.keys = s->lengths ? s->lengths[b] : s->S;
+  a.q += q, a.k += k, a.v += k;
+  if (backward) {
+    a.o += o, a.d_o += o, a.lse += line, a.delta += line;
+    a.dq += q, a.dk += k, a.dv += k;
+  } else {
+    a.o_out += o, a.lse_out += line;
+  }
+  return a;
+}
+
+static atoll_err attention(int threads, struct cpu_attention *all, const atoll_attention_shape *s,
                            const atoll_drop *drop, int backward) {
   const struct cpu_vec *v = cpu_vec_best();
-  int64_t S = s->S, D = s->head_dim, H = s->heads * D, tasks = s->B * s->heads;
-  if (tasks == 0 || S == 0)
+  int64_t tasks = s->B * s->kv_heads;
+  if (tasks == 0 || s->S == 0)
     return ATOLL_OK;
+  all->S = s->S, all->D = s->head_dim, all->heads = s->heads / s->kv_heads;
+  all->q_row = s->q_row, all->kv_row = s->kv_row, all->o_row = s->heads * s->head_dim;
+  all->both_ways = s->both_ways, all->scale = s->scale;
+  all->threshold = drop_threshold(drop->p), all->keep_scale = drop_scale(drop->p);
   int n = team(threads, tasks);
-  int64_t each = v->attention_scratch(S, D, backward);
+  int64_t each = v->attention_scratch(s->S, s->head_dim, backward);
   each = (each + 15) / 16 * 16;
   float *scratch = aligned_alloc(64, (size_t)(each * n) * sizeof *scratch);
   if (!scratch)
@@ -162,46 +231,77 @@ static atoll_err attention(int threads, const struct cpu_attention *all, const a
   {
     float *mine = scratch + (int64_t)omp_get_thread_num() * each;
 #pragma omp for schedule(dynamic, 1)
-    for (int64_t k = 0; k < tasks; k++) {
-      int64_t b = k / s->heads, h = k % s->heads, at = (b * s->heads + h) * S;
-      struct cpu_attention a = *all;
+    for (int64_t t = 0; t < tasks; t++) {
+      int64_t b = t / s->kv_heads;
+      struct cpu_attention a = share_of(all, s, b, t % s->kv_heads, backward);
       atoll_rng_key key = drop_key(drop, b);
-      a.qkv += b * S * 3 * H;
-      a.S = S, a.H = H, a.D = D, a.head = h;
-      a.scale = s->scale;
       a.key = drop->p > 0 ? &key : NULL;
-      a.threshold = drop_threshold(drop->p);
-      a.keep_scale = drop_scale(drop->p);
       a.scratch = mine;
-      if (backward) {
-        a.o += b * S * H;
-        a.d_o += b * S * H;
-        a.lse += at;
-        a.delta += at;
-        a.dqkv += b * S * 3 * H;
+      if (backward)
         v->attention_backward(&a);
-      } else {
-        a.o_out += b * S * H;
-        a.lse_out += at;
+      else
         v->attention_forward(&a);
-      }
     }
   }
   free(scratch);
   return ATOLL_OK;
 }
 
-static atoll_err cpu_attention_forward(int threads, const float *qkv, float *o, float *lse,
-                                       const atoll_attention_shape *s, const atoll_drop *drop) {
-  struct cpu_attention a = {.qkv = qkv, .o_out = o, .lse_out = lse};
+static atoll_err cpu_attention_forward(int threads, const float *query, const float *key, const float *value, float *o,
+                                       float *lse, const atoll_attention_shape *s, const atoll_drop *drop) {
+  struct cpu_attention a = {.q = query, .k = key, .v = value, .o_out = o, .lse_out = lse};
   return attention(threads, &a, s, drop, 0);
 }
 
-static atoll_err cpu_attention_backward(int threads, const float *qkv, const float *o, const float *lse,
-                                        const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s,
+static atoll_err cpu_attention_backward(int threads, const float *query, const float *key, const float *value,
+                                        const float *o, const float *lse, const float *d_o, float *dquery, float *dkey,
+                                        float *dvalue, float *delta, const atoll_attention_shape *s,
                                         const atoll_drop *drop) {
-  struct cpu_attention a = {.qkv = qkv, .o = o, .lse = lse, .d_o = d_o, .dqkv = dqkv, .delta = delta};
+  struct cpu_attention a = {.q = query,
+                            .k = key,
+                            .v = value,
+                            .o = o,
+                            .lse = lse,
+                            .d_o = d_o,
+                            .dq = dquery,
+                            .dk = dkey,
+                            .dv = dvalue,
+                            .delta = delta};
   return attention(threads, &a, s, drop, 1);
+}
+
+/* ---- rotary positions ---- */
+
+/* Angles once per position, in double, then all rows by these. */
+static atoll_err cpu_rope(int threads, float *x, int64_t B, int64_t S, int64_t heads, int64_t D, const atoll_rope *rope,
+                          int back) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t half = D / 2;
+  float *table = malloc((size_t)(2 * S * half + 1) * sizeof *table);
+  double *frequency = malloc((size_t)(half + 1) * sizeof *frequency);
+  if (!table || !frequency) {
+    free(table);
+    free(frequency);
+    return atoll_fail(ATOLL_NOMEM, "no memory for the angles of %lld positions", (long long)S);
+  }
+  for (int64_t i = 0; i < half; i++)
+    frequency[i] = rope_frequency(rope, i, D);
+#pragma omp parallel num_threads(team(threads, S))
+  {
+#pragma omp for schedule(static)
+    for (int64_t s = 0; s < S; s++)
+      for (int64_t i = 0; i < half; i++) {
+        table[2 * s * half + i] = (float)cos(frequency[i] * (double)s);
+        table[(2 * s + 1) * half + i] = (float)(back ? -sin(frequency[i] * (double)s) : sin(frequency[i] * (double)s));
+      }
+#pragma omp for schedule(static)
+    for (int64_t r = 0; r < B * S; r++)
+      for (int64_t h = 0; h < heads; h++)
+        v->rotate(x + (r * heads + h) * D, table + 2 * (r % S) * half, table + (2 * (r % S) + 1) * half, half);
+  }
+  free(table);
+  free(frequency);
+  return ATOLL_OK;
 }
 
 /* ---- elementwise ---- */
@@ -221,6 +321,78 @@ static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x,
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
   for (int64_t k = 0; k < blocks; k++)
     v->gelu_backward(dy + k * BLOCK, x + k * BLOCK, dx + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_gelu_erf_forward(int threads, const float *x, float *y, int64_t n) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->gelu_erf_forward(x + k * BLOCK, y + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_gelu_erf_backward(int threads, const float *dy, const float *x, float *dx, int64_t n) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->gelu_erf_backward(dy + k * BLOCK, x + k * BLOCK, dx + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_swiglu_forward(int threads, const float *x, const float *up, float *y, int64_t n) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->swiglu_forward(x + k * BLOCK, up + k * BLOCK, y + k * BLOCK, least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_swiglu_backward(int threads, const float *dy, const float *x, const float *up, float *dx,
+                                     float *dup, int64_t n) {
+  const struct cpu_vec *v = cpu_vec_best();
+  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++)
+    v->swiglu_backward(dy + k * BLOCK, x + k * BLOCK, up + k * BLOCK, dx + k * BLOCK, dup + k * BLOCK,
+                       least(BLOCK, n - k * BLOCK));
+  return ATOLL_OK;
+}
+
+/* Of a few rows only (the pooler's), so no care is taken. */
+static atoll_err cpu_tanh_forward(int threads, const float *x, float *y, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = tanhf(x[i]);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_tanh_backward(int threads, const float *dy, const float *y, float *dx, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    dx[i] = dy[i] * (1 - y[i] * y[i]);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_rows(int threads, const float *x, int64_t x_row, float *y, int64_t y_row, int64_t n, int64_t C,
+                          int accumulate) {
+  const struct cpu_vec *v = cpu_vec_best();
+#pragma omp parallel for num_threads(team(threads, n)) schedule(static)
+  for (int64_t r = 0; r < n; r++)
+    if (accumulate)
+      v->add(x + r * x_row, y + r * y_row, C);
+    else
+      memcpy(y + r * y_row, x + r * x_row, (size_t)C * sizeof *y);
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_add_scaled(int threads, const float *x, float *y, int64_t y_row, int64_t n, float scale) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    y[i * y_row] += scale * x[i];
   return ATOLL_OK;
 }
 
@@ -289,9 +461,12 @@ static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const flo
   float scale = drop_scale(drop->p);
 #pragma omp parallel for num_threads(team(threads, B *S)) schedule(static)
   for (int64_t r = 0; r < B * S; r++) {
-    const float *t = wte + tokens[r] * C, *p = wpe + r % S * C;
+    const float *t = wte + tokens[r] * C;
     float *to = y + r * C;
-    v->residual(t, p, to, C, NULL, 0, 1);
+    if (wpe)
+      v->residual(t, wpe + r % S * C, to, C, NULL, 0, 1);
+    else
+      memcpy(to, t, (size_t)C * sizeof *to);
     if (drop->p > 0) {
       uint32_t bits[BITS];
       atoll_rng_key key = drop_key(drop, r / S);
@@ -324,7 +499,7 @@ static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, c
         uint32_t bits[COLUMNS];
         if (drop->p > 0)
           atoll_rng_fill_bits(&key, (uint64_t)(s * C + c0), (size_t)n, bits);
-        v->drop_add(dy + (b * S + s) * C + c0, dwte + tokens[b * S + s] * C + c0, dwpe + s * C + c0, n,
+        v->drop_add(dy + (b * S + s) * C + c0, dwte + tokens[b * S + s] * C + c0, dwpe ? dwpe + s * C + c0 : NULL, n,
                     drop->p > 0 ? bits : NULL, threshold, scale);
       }
     }

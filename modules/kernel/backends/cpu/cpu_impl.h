@@ -12,10 +12,14 @@
 
 #include "atoll/kernel.h"
 
+/* The heads of one sample that share keys and values: pointers to the first of them. */
 struct cpu_attention {
-  const float *qkv, *o, *lse, *d_o; /* of this sample: [S, 3 H], [S, H], lse of this head [S] */
-  float *o_out, *lse_out, *dqkv, *delta;
-  int64_t S, H, D, head;
+  const float *q, *k, *v, *o, *lse, *d_o;
+  float *o_out, *lse_out, *dq, *dk, *dv, *delta;
+  int64_t S, D, heads, first; /* heads first .. first + heads - 1 */
+  int64_t q_row, kv_row, o_row;
+  int64_t keys; /* those behind are padding */
+  int both_ways;
   float scale;
   const atoll_rng_key *key; /* NULL: no dropout */
   uint32_t threshold;
@@ -26,9 +30,15 @@ struct cpu_attention {
 struct cpu_vec {
   const char *name;
   int width; /* floats per vector */
-  /* bits NULL: no dropout */
   void (*gelu_forward)(const float *x, float *y, int64_t n);
   void (*gelu_backward)(const float *dy, const float *x, float *dx, int64_t n);
+  void (*gelu_erf_forward)(const float *x, float *y, int64_t n);
+  void (*gelu_erf_backward)(const float *dy, const float *x, float *dx, int64_t n);
+  void (*swiglu_forward)(const float *x, const float *up, float *y, int64_t n);
+  void (*swiglu_backward)(const float *dy, const float *x, const float *up, float *dx, float *dup, int64_t n);
+  /* x[i], x[half + i] by the cosines and sines of i < half */
+  void (*rotate)(float *x, const float *cosine, const float *sine, int64_t half);
+  /* bits NULL: no dropout */
   void (*residual)(const float *x, const float *z, float *y, int64_t n, const uint32_t *bits, uint32_t threshold,
                    float scale);
   void (*drop)(const float *dy, float *dz, int64_t n, const uint32_t *bits, uint32_t threshold, float scale);
@@ -37,7 +47,7 @@ struct cpu_vec {
   void (*add)(const float *x, float *y, int64_t n);
   void (*scale)(const float *x, float *y, int64_t n); /* y = 1.5 x: reads and writes n floats, for the memory probe */
   /* rows of C */
-  void (*layernorm_stats)(const float *x, float *mean, float *rstd, int64_t C);
+  void (*layernorm_stats)(const float *x, float *mean, float *rstd, int64_t C, float eps);
   void (*layernorm_apply)(const float *x, float mean, float rstd, const float *gamma, const float *beta, float *y,
                           int64_t C);
   void (*layernorm_backward_input)(const float *dy, const float *x, float mean, float rstd, const float *gamma,
@@ -45,6 +55,12 @@ struct cpu_vec {
   /* columns c0 .. c0+n-1 of R rows, n at most CPU_STRIP */
   void (*layernorm_backward_weight)(const float *dy, const float *x, const float *mean, const float *rstd,
                                     float *dgamma, float *dbeta, int64_t R, int64_t C, int64_t c0, int64_t n);
+  void (*rmsnorm_stats)(const float *x, float *rstd, int64_t C, float eps);
+  void (*rmsnorm_apply)(const float *x, float rstd, const float *gamma, float *y, int64_t C);
+  void (*rmsnorm_backward_input)(const float *dy, const float *x, float rstd, const float *gamma, float *dx, int64_t C,
+                                 int accumulate);
+  void (*rmsnorm_backward_weight)(const float *dy, const float *x, const float *rstd, float *dgamma, int64_t R,
+                                  int64_t C, int64_t c0, int64_t n);
   void (*column_sum)(const float *dy, float *db, int64_t R, int64_t O, int64_t c0, int64_t n);
   float (*cross_entropy)(const float *x, int64_t target, float *dx, float scale, int64_t V); /* returns the loss */
   double (*sum_squares)(const float *x, int64_t n);

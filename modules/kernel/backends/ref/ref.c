@@ -64,7 +64,7 @@ static atoll_err ref_layernorm_apply(int threads, const float *x, const float *m
 }
 
 static atoll_err ref_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y,
-                                       float *mean, float *rstd, int64_t R, int64_t C) {
+                                       float *mean, float *rstd, int64_t R, int64_t C, float eps) {
   for (int64_t r = 0; r < R; r++) {
     double sum = 0, squares = 0;
     for (int64_t c = 0; c < C; c++)
@@ -73,7 +73,7 @@ static atoll_err ref_layernorm_forward(int threads, const float *x, const float 
     for (int64_t c = 0; c < C; c++)
       squares += (x[r * C + c] - sum) * (x[r * C + c] - sum);
     mean[r] = (float)sum;
-    rstd[r] = (float)(1 / sqrt(squares / (double)C + 1e-5));
+    rstd[r] = (float)(1 / sqrt(squares / (double)C + eps));
   }
   return ref_layernorm_apply(threads, x, mean, rstd, gamma, beta, y, R, C);
 }
@@ -116,6 +116,55 @@ static atoll_err ref_layernorm_backward_weight(int threads, const float *dy, con
   return ATOLL_OK;
 }
 
+static atoll_err ref_rmsnorm_apply(int threads, const float *x, const float *rstd, const float *gamma, float *y,
+                                   int64_t R, int64_t C) {
+  (void)threads;
+  for (int64_t r = 0; r < R; r++)
+    for (int64_t c = 0; c < C; c++)
+      y[r * C + c] = (float)((double)x[r * C + c] * rstd[r] * gamma[c]);
+  return ATOLL_OK;
+}
+
+static atoll_err ref_rmsnorm_forward(int threads, const float *x, const float *gamma, float *y, float *rstd, int64_t R,
+                                     int64_t C, float eps) {
+  for (int64_t r = 0; r < R; r++) {
+    double squares = 0;
+    for (int64_t c = 0; c < C; c++)
+      squares += (double)x[r * C + c] * x[r * C + c];
+    rstd[r] = (float)(1 / sqrt(squares / (double)C + eps));
+  }
+  return ref_rmsnorm_apply(threads, x, rstd, gamma, y, R, C);
+}
+
+static atoll_err ref_rmsnorm_backward_input(int threads, const float *dy, const float *x, const float *rstd,
+                                            const float *gamma, float *dx, int64_t R, int64_t C, int accumulate) {
+  (void)threads;
+  for (int64_t r = 0; r < R; r++) {
+    const float *d = dy + r * C, *xr = x + r * C;
+    double gx = 0;
+    for (int64_t c = 0; c < C; c++)
+      gx += (double)d[c] * gamma[c] * xr[c] * rstd[r];
+    gx /= (double)C;
+    for (int64_t c = 0; c < C; c++) {
+      double v = rstd[r] * ((double)d[c] * gamma[c] - (double)xr[c] * rstd[r] * gx);
+      dx[r * C + c] = (float)(accumulate ? dx[r * C + c] + v : v);
+    }
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err ref_rmsnorm_backward_weight(int threads, const float *dy, const float *x, const float *rstd,
+                                             float *dgamma, int64_t R, int64_t C) {
+  (void)threads;
+  for (int64_t c = 0; c < C; c++) {
+    double dg = dgamma[c];
+    for (int64_t r = 0; r < R; r++)
+      dg += (double)dy[r * C + c] * x[r * C + c] * rstd[r];
+    dgamma[c] = (float)dg;
+  }
+  return ATOLL_OK;
+}
+
 /* What multiplies a probability: 0 when dropped, 1 / (1 - p) when kept. */
 static double keep(const atoll_drop *drop, const atoll_rng_key *key, int64_t element) {
   if (drop->p <= 0)
@@ -123,100 +172,216 @@ static double keep(const atoll_drop *drop, const atoll_rng_key *key, int64_t ele
   return atoll_rng_bits(key, (uint64_t)element) < drop_threshold(drop->p) ? 0 : drop_scale(drop->p);
 }
 
-/* row[k] = scale q.k for k <= query. */
-static void scores(const float *qkv, const atoll_attention_shape *s, int64_t b, int64_t h, int64_t query, double *row) {
-  int64_t H = s->heads * s->head_dim, D = s->head_dim;
-  const float *q = qkv + (b * s->S + query) * 3 * H + h * D;
-  for (int64_t k = 0; k <= query; k++) {
-    const float *kk = qkv + (b * s->S + k) * 3 * H + H + h * D;
-    double sum = 0;
-    for (int64_t d = 0; d < D; d++)
-      sum += (double)q[d] * kk[d];
-    row[k] = s->scale * sum;
-  }
+/* One head of one sample. */
+struct head {
+  const float *q, *k, *v;
+  int64_t S, D, q_row, kv_row, length, both_ways;
+  double scale;
+};
+
+static struct head head_of(const atoll_attention_shape *s, int64_t b, int64_t h, const float *query, const float *key,
+                           const float *value) {
+  int64_t D = s->head_dim, at = b * s->S * s->kv_row + h / (s->heads / s->kv_heads) * D;
+  return (struct head){query + b * s->S * s->q_row + h * D, key + at,     value + at, s->S, D, s->q_row, s->kv_row,
+                       s->lengths ? s->lengths[b] : s->S,   s->both_ways, s->scale};
 }
 
-static atoll_err ref_attention_forward(int threads, const float *qkv, float *o, float *lse,
-                                       const atoll_attention_shape *s, const atoll_drop *drop) {
+/* Keys that a query sees. */
+static int64_t seen(const struct head *h, int64_t query) {
+  return h->both_ways || query >= h->length ? h->length : query + 1;
+}
+
+/* row[k] = scale q.k for the keys that the query sees; returns how many. */
+static int64_t scores(const struct head *h, int64_t query, double *row) {
+  const float *q = h->q + query * h->q_row;
+  int64_t keys = seen(h, query);
+  for (int64_t k = 0; k < keys; k++) {
+    const float *kk = h->k + k * h->kv_row;
+    double sum = 0;
+    for (int64_t d = 0; d < h->D; d++)
+      sum += (double)q[d] * kk[d];
+    row[k] = h->scale * sum;
+  }
+  return keys;
+}
+
+static atoll_err ref_attention_forward(int threads, const float *query, const float *key, const float *value, float *o,
+                                       float *lse, const atoll_attention_shape *s, const atoll_drop *drop) {
   (void)threads;
   int64_t H = s->heads * s->head_dim, D = s->head_dim;
   double *row = malloc((size_t)(s->S + 1) * sizeof *row);
   if (!row)
     return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld scores", (long long)s->S);
   for (int64_t b = 0; b < s->B; b++) {
-    atoll_rng_key key = drop_key(drop, b);
-    for (int64_t h = 0; h < s->heads; h++)
+    atoll_rng_key rng = drop_key(drop, b);
+    for (int64_t h = 0; h < s->heads; h++) {
+      struct head head = head_of(s, b, h, query, key, value);
       for (int64_t q = 0; q < s->S; q++) {
-        scores(qkv, s, b, h, q, row);
+        int64_t keys = scores(&head, q, row);
         double max = -INFINITY, sum = 0;
-        for (int64_t k = 0; k <= q; k++)
+        for (int64_t k = 0; k < keys; k++)
           max = row[k] > max ? row[k] : max;
-        for (int64_t k = 0; k <= q; k++)
+        for (int64_t k = 0; k < keys; k++)
           sum += exp(row[k] - max);
         lse[(b * s->heads + h) * s->S + q] = (float)(max + log(sum));
-        for (int64_t k = 0; k <= q; k++)
-          row[k] = exp(row[k] - max) / sum * keep(drop, &key, (h * s->S + q) * s->S + k);
+        for (int64_t k = 0; k < keys; k++)
+          row[k] = exp(row[k] - max) / sum * keep(drop, &rng, (h * s->S + q) * s->S + k);
         for (int64_t d = 0; d < D; d++) {
           double acc = 0;
-          for (int64_t k = 0; k <= q; k++)
-            acc += row[k] * qkv[(b * s->S + k) * 3 * H + 2 * H + h * D + d];
+          for (int64_t k = 0; k < keys; k++)
+            acc += row[k] * head.v[k * s->kv_row + d];
           o[(b * s->S + q) * H + h * D + d] = (float)acc;
         }
       }
+    }
   }
   free(row);
   return ATOLL_OK;
 }
 
 /* With P the probabilities, M the scaled mask: O = (P M) V, dP = (dO V^T) M, delta = sum_k P dP = dO . O, dS = P (dP -
- * delta). */
-static atoll_err ref_attention_backward(int threads, const float *qkv, const float *o, const float *lse,
-                                        const float *d_o, float *dqkv, float *delta, const atoll_attention_shape *s,
+ * delta). Adds one head's share to dk, dv [S, D]. */
+static void head_backward(const struct head *h, const float *o, int64_t o_row, const float *lse, const float *d_o,
+                          float *dq, float *delta, double *dk, double *dv, double *row, const atoll_drop *drop,
+                          const atoll_rng_key *rng, int64_t first) {
+  int64_t D = h->D;
+  for (int64_t q = 0; q < h->S; q++) {
+    const float *doq = d_o + q * o_row, *oq = o + q * o_row, *qq = h->q + q * h->q_row;
+    double sum = 0;
+    for (int64_t d = 0; d < D; d++)
+      sum += (double)doq[d] * oq[d];
+    delta[q] = (float)sum;
+    int64_t keys = scores(h, q, row);
+    for (int64_t k = 0; k < keys; k++) {
+      const float *vk = h->v + k * h->kv_row;
+      double p = exp(row[k] - lse[q]), m = keep(drop, rng, first + q * h->S + k), dp = 0;
+      for (int64_t d = 0; d < D; d++) {
+        dp += (double)doq[d] * vk[d];
+        dv[k * D + d] += p * m * doq[d];
+      }
+      row[k] = p * (dp * m - sum) * h->scale;
+      for (int64_t d = 0; d < D; d++)
+        dk[k * D + d] += row[k] * qq[d];
+    }
+    for (int64_t d = 0; d < D; d++) {
+      double g = 0;
+      for (int64_t k = 0; k < keys; k++)
+        g += row[k] * h->k[k * h->kv_row + d];
+      dq[q * h->q_row + d] = (float)g;
+    }
+  }
+}
+
+static atoll_err ref_attention_backward(int threads, const float *query, const float *key, const float *value,
+                                        const float *o, const float *lse, const float *d_o, float *dquery, float *dkey,
+                                        float *dvalue, float *delta, const atoll_attention_shape *s,
                                         const atoll_drop *drop) {
   (void)threads;
-  int64_t H = s->heads * s->head_dim, D = s->head_dim, S = s->S;
+  int64_t D = s->head_dim, H = s->heads * D, S = s->S, group = s->heads / s->kv_heads;
   double *row = malloc((size_t)(S + 1 + 2 * S * D) * sizeof *row);
   if (!row)
     return atoll_fail(ATOLL_NOMEM, "no memory for the sums of a head of %lld tokens", (long long)S);
   double *dk = row + S + 1, *dv = dk + S * D;
   for (int64_t b = 0; b < s->B; b++) {
-    atoll_rng_key key = drop_key(drop, b);
-    for (int64_t h = 0; h < s->heads; h++) {
+    atoll_rng_key rng = drop_key(drop, b);
+    for (int64_t g = 0; g < s->kv_heads; g++) {
       memset(dk, 0, (size_t)(2 * S * D) * sizeof *dk);
-      for (int64_t q = 0; q < S; q++) {
-        const float *doq = d_o + (b * S + q) * H + h * D, *oq = o + (b * S + q) * H + h * D;
-        const float *qq = qkv + (b * S + q) * 3 * H + h * D;
-        double sum = 0;
-        for (int64_t d = 0; d < D; d++)
-          sum += (double)doq[d] * oq[d];
-        delta[(b * s->heads + h) * S + q] = (float)sum;
-        scores(qkv, s, b, h, q, row);
-        for (int64_t k = 0; k <= q; k++) {
-          const float *vk = qkv + (b * S + k) * 3 * H + 2 * H + h * D;
-          double p = exp(row[k] - lse[(b * s->heads + h) * S + q]), m = keep(drop, &key, (h * S + q) * S + k), dp = 0;
-          for (int64_t d = 0; d < D; d++) {
-            dp += (double)doq[d] * vk[d];
-            dv[k * D + d] += p * m * doq[d];
-          }
-          row[k] = p * (dp * m - sum) * s->scale;
-          for (int64_t d = 0; d < D; d++)
-            dk[k * D + d] += row[k] * qq[d];
-        }
-        for (int64_t d = 0; d < D; d++) {
-          double dq = 0;
-          for (int64_t k = 0; k <= q; k++)
-            dq += row[k] * qkv[(b * S + k) * 3 * H + H + h * D + d];
-          dqkv[(b * S + q) * 3 * H + h * D + d] = (float)dq;
-        }
+      for (int64_t h = g * group; h < (g + 1) * group; h++) {
+        struct head head = head_of(s, b, h, query, key, value);
+        int64_t at = b * S * H + h * D, line = (b * s->heads + h) * S;
+        head_backward(&head, o + at, H, lse + line, d_o + at, dquery + (head.q - query), delta + line, dk, dv, row,
+                      drop, &rng, h * S * S);
       }
       for (int64_t k = 0; k < S; k++)
         for (int64_t d = 0; d < D; d++) {
-          dqkv[(b * S + k) * 3 * H + H + h * D + d] = (float)dk[k * D + d];
-          dqkv[(b * S + k) * 3 * H + 2 * H + h * D + d] = (float)dv[k * D + d];
+          dkey[(b * S + k) * s->kv_row + g * D + d] = (float)dk[k * D + d];
+          dvalue[(b * S + k) * s->kv_row + g * D + d] = (float)dv[k * D + d];
         }
     }
   }
   free(row);
+  return ATOLL_OK;
+}
+
+static atoll_err ref_rope(int threads, float *x, int64_t B, int64_t S, int64_t heads, int64_t D, const atoll_rope *rope,
+                          int back) {
+  (void)threads;
+  for (int64_t i = 0; i < D / 2; i++) {
+    double frequency = rope_frequency(rope, i, D);
+    for (int64_t r = 0; r < B * S; r++) {
+      double c = cos(frequency * (double)(r % S)), s = sin(frequency * (double)(r % S));
+      for (int64_t h = 0; h < heads; h++) {
+        float *at = x + (r * heads + h) * D + i;
+        double a = at[0], b = at[D / 2];
+        at[0] = (float)(back ? a * c + b * s : a * c - b * s);
+        at[D / 2] = (float)(back ? b * c - a * s : b * c + a * s);
+      }
+    }
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err ref_swiglu_forward(int threads, const float *x, const float *up, float *y, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = (float)(x[i] / (1 + exp(-(double)x[i])) * up[i]);
+  return ATOLL_OK;
+}
+
+static atoll_err ref_swiglu_backward(int threads, const float *dy, const float *x, const float *up, float *dx,
+                                     float *dup, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++) {
+    double v = x[i], d = dy[i], u = up[i], s = 1 / (1 + exp(-v));
+    dx[i] = (float)(d * u * s * (1 + v * (1 - s)));
+    dup[i] = (float)(d * v * s);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err ref_gelu_erf_forward(int threads, const float *x, float *y, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = (float)(0.5 * x[i] * erfc(-x[i] * 0.70710678118654752440));
+  return ATOLL_OK;
+}
+
+static atoll_err ref_gelu_erf_backward(int threads, const float *dy, const float *x, float *dx, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++) {
+    double v = x[i];
+    dx[i] = (float)(dy[i] * (0.5 * erfc(-v * 0.70710678118654752440) + v * exp(-0.5 * v * v) * 0.39894228040143267794));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err ref_tanh_forward(int threads, const float *x, float *y, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = (float)tanh(x[i]);
+  return ATOLL_OK;
+}
+
+static atoll_err ref_tanh_backward(int threads, const float *dy, const float *y, float *dx, int64_t n) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    dx[i] = (float)(dy[i] * (1 - (double)y[i] * y[i]));
+  return ATOLL_OK;
+}
+
+static atoll_err ref_rows(int threads, const float *x, int64_t x_row, float *y, int64_t y_row, int64_t n, int64_t C,
+                          int accumulate) {
+  (void)threads;
+  for (int64_t r = 0; r < n; r++)
+    for (int64_t c = 0; c < C; c++)
+      y[r * y_row + c] = accumulate ? y[r * y_row + c] + x[r * x_row + c] : x[r * x_row + c];
+  return ATOLL_OK;
+}
+
+static atoll_err ref_add_scaled(int threads, const float *x, float *y, int64_t y_row, int64_t n, float scale) {
+  (void)threads;
+  for (int64_t i = 0; i < n; i++)
+    y[i * y_row] += scale * x[i];
   return ATOLL_OK;
 }
 
@@ -280,8 +445,8 @@ static atoll_err ref_embed_forward(int threads, const int32_t *tokens, const flo
     atoll_rng_key key = drop_key(drop, b);
     for (int64_t s = 0; s < S; s++)
       for (int64_t c = 0; c < C; c++)
-        y[(b * S + s) * C + c] =
-            (float)(keep(drop, &key, s * C + c) * ((double)wte[tokens[b * S + s] * C + c] + wpe[s * C + c]));
+        y[(b * S + s) * C + c] = (float)(keep(drop, &key, s * C + c) *
+                                         ((double)wte[tokens[b * S + s] * C + c] + (wpe ? wpe[s * C + c] : 0)));
   }
   return ATOLL_OK;
 }
@@ -299,7 +464,8 @@ static atoll_err ref_embed_backward_weight(int threads, const int32_t *tokens, c
       for (int64_t c = 0; c < C; c++) {
         float d = (float)(keep(drop, &key, s * C + c) * dy[(b * S + s) * C + c]);
         dwte[tokens[b * S + s] * C + c] += d;
-        dwpe[s * C + c] += d;
+        if (dwpe)
+          dwpe[s * C + c] += d;
       }
   }
   return ATOLL_OK;

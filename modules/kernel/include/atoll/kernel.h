@@ -27,10 +27,26 @@ typedef struct atoll_drop {
   atoll_rng_key key; /* sample = global index of the first sample */
 } atoll_drop;
 
+/** Fields beyond `scale` may stay 0: causal attention over as many key heads as heads, each array packed. */
 typedef struct atoll_attention_shape {
-  int64_t B, S, heads, head_dim; /* qkv is [B, S, 3, heads, head_dim] */
-  float scale;                   /* 1 / sqrt(head_dim) */
+  int64_t B, S, heads, head_dim;
+  float scale;            /* 1 / sqrt(head_dim) */
+  int64_t kv_heads;       /* head h reads key head h / (heads / kv_heads); 0: heads */
+  int64_t q_row, kv_row;  /* elements from one token's queries (keys, values) to the next one's; 0: packed. The same for
+                             their gradients. Queries, keys and values in one [B, S, 3, heads, head_dim]: 3 x width */
+  int both_ways;          /* 1: a query sees all keys of its sample, not only those up to itself */
+  const int32_t *lengths; /* [B], 1 to S: keys from there on are padding, which no query sees; NULL: none are. Borrowed
+                             until the call was carried out */
 } atoll_attention_shape;
+
+/** Rotary positions (Su et al. 2021, 2104.09864): pair (i, i + head_dim / 2) of each head turns by position x theta^(-2
+ * i / head_dim). With factor > 0 the frequencies are scaled as in Llama 3 (2407.21783): one that makes fewer than `low`
+ * turns within `context` positions is divided by factor, one with more than `high` stays, and between it is mixed in
+ * proportion to its turns. */
+typedef struct atoll_rope {
+  double theta, factor, low, high;
+  int64_t context;
+} atoll_rope;
 
 typedef struct atoll_adamw {
   float lr, beta1, beta2, eps, decay;
@@ -53,9 +69,10 @@ typedef struct atoll_kernels {
   atoll_err (*linear_backward_weight)(atoll_queue *q, const void *dy, const void *x, float *dw, float *db, int64_t R,
                                       int64_t I, int64_t O);
 
-  /* y = (x - mean) * rstd * gamma + beta over rows of C; mean and rstd [R] are outputs */
+  /* y = (x - mean) * rstd * gamma + beta over rows of C, rstd = 1 / sqrt(variance + eps); mean and rstd [R] are
+     outputs */
   atoll_err (*layernorm_forward)(atoll_queue *q, const void *x, const void *gamma, const void *beta, void *y,
-                                 float *mean, float *rstd, int64_t R, int64_t C);
+                                 float *mean, float *rstd, int64_t R, int64_t C, float eps);
   /* the same y, bit for bit, from stored mean and rstd */
   atoll_err (*layernorm_apply)(atoll_queue *q, const void *x, const float *mean, const float *rstd, const void *gamma,
                                const void *beta, void *y, int64_t R, int64_t C);
@@ -65,13 +82,45 @@ typedef struct atoll_kernels {
   atoll_err (*layernorm_backward_weight)(atoll_queue *q, const void *dy, const void *x, const float *mean,
                                          const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C);
 
-  /* causal softmax attention without an S x S matrix; lse [B, heads, S] is an output; dropout acts on the
-     probabilities, element (head * S + query) * S + key of its sample */
-  atoll_err (*attention_forward)(atoll_queue *q, const void *qkv, void *o, float *lse, const atoll_attention_shape *s,
-                                 const atoll_drop *drop);
-  /* dqkv overwritten; delta [B, heads, S] is workspace */
-  atoll_err (*attention_backward)(atoll_queue *q, const void *qkv, const void *o, const float *lse, const void *d_o,
-                                  void *dqkv, float *delta, const atoll_attention_shape *s, const atoll_drop *drop);
+  /* RMSNorm (Zhang and Sennrich 2019, 1910.07467): y = x * rstd * gamma, rstd = 1 / sqrt(mean of x^2 + eps) [R] */
+  atoll_err (*rmsnorm_forward)(atoll_queue *q, const void *x, const void *gamma, void *y, float *rstd, int64_t R,
+                               int64_t C, float eps);
+  /* the same y, bit for bit, from stored rstd */
+  atoll_err (*rmsnorm_apply)(atoll_queue *q, const void *x, const float *rstd, const void *gamma, void *y, int64_t R,
+                             int64_t C);
+  atoll_err (*rmsnorm_backward_input)(atoll_queue *q, const void *dy, const void *x, const float *rstd,
+                                      const void *gamma, void *dx, int64_t R, int64_t C, int accumulate);
+  atoll_err (*rmsnorm_backward_weight)(atoll_queue *q, const void *dy, const void *x, const float *rstd, float *dgamma,
+                                       int64_t R, int64_t C);
+
+  /* softmax attention without an S x S matrix; query and o [B, S, heads, head_dim], key and value [B, S, kv_heads,
+     head_dim]; lse [B, heads, S] is an output; dropout acts on the probabilities, element (head * S + query) * S + key
+     of its sample */
+  atoll_err (*attention_forward)(atoll_queue *q, const void *query, const void *key, const void *value, void *o,
+                                 float *lse, const atoll_attention_shape *s, const atoll_drop *drop);
+  /* dquery, dkey, dvalue overwritten; delta [B, heads, S] is workspace */
+  atoll_err (*attention_backward)(atoll_queue *q, const void *query, const void *key, const void *value, const void *o,
+                                  const float *lse, const void *d_o, void *dquery, void *dkey, void *dvalue,
+                                  float *delta, const atoll_attention_shape *s, const atoll_drop *drop);
+
+  /* turns x [B, S, heads, head_dim] in place, by the position of each token; back = 1 by its negative, which is the
+     gradient */
+  atoll_err (*rope)(atoll_queue *q, void *x, int64_t B, int64_t S, int64_t heads, int64_t head_dim,
+                    const atoll_rope *rope, int back);
+
+  /* y = x / (1 + exp(-x)) * up (SwiGLU: Shazeer 2020, 2002.05202); dx or dup may be dy */
+  atoll_err (*swiglu_forward)(atoll_queue *q, const void *x, const void *up, void *y, int64_t n);
+  atoll_err (*swiglu_backward)(atoll_queue *q, const void *dy, const void *x, const void *up, void *dx, void *dup,
+                               int64_t n);
+  /* x Phi(x), the form of bert (Hendrycks and Gimpel 2016, 1606.08415); dx may be dy */
+  atoll_err (*gelu_erf_forward)(atoll_queue *q, const void *x, void *y, int64_t n);
+  atoll_err (*gelu_erf_backward)(atoll_queue *q, const void *dy, const void *x, void *dx, int64_t n);
+  /* y may be x; backward from y, dx may be dy */
+  atoll_err (*tanh_forward)(atoll_queue *q, const void *x, void *y, int64_t n);
+  atoll_err (*tanh_backward)(atoll_queue *q, const void *dy, const void *y, void *dx, int64_t n);
+  /* n rows of C, x_row and y_row elements from one to the next: y = x, or y += x when accumulate */
+  atoll_err (*rows)(atoll_queue *q, const void *x, int64_t x_row, void *y, int64_t y_row, int64_t n, int64_t C,
+                    int accumulate);
 
   /* tanh form (GPT-2's gelu_new) */
   atoll_err (*gelu_forward)(atoll_queue *q, const void *x, void *y, int64_t n);
@@ -85,10 +134,11 @@ typedef struct atoll_kernels {
                              const atoll_drop *drop);
   atoll_err (*add)(atoll_queue *q, const float *x, float *y, int64_t n); /* y += x; of gradients of weights */
 
-  /* y[b,s,:] = drop(wte[token[b,s],:] + wpe[s,:]) ; tokens in [0, V) are checked: CORRUPT names the first bad one */
+  /* y[b,s,:] = drop(wte[token[b,s],:] + wpe[s,:]), wpe NULL: none; tokens in [0, V) are checked: CORRUPT names the
+     first bad one */
   atoll_err (*embed_forward)(atoll_queue *q, const int32_t *tokens, const void *wte, const void *wpe, void *y,
                              int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop);
-  /* dwte, dwpe += ; rows are added in order of (b, s) */
+  /* dwte, dwpe (may be NULL) += ; rows are added in order of (b, s) */
   atoll_err (*embed_backward_weight)(atoll_queue *q, const int32_t *tokens, const void *dy, float *dwte, float *dwpe,
                                      int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop);
 
@@ -97,6 +147,8 @@ typedef struct atoll_kernels {
   atoll_err (*cross_entropy)(atoll_queue *q, const void *logits, const int32_t *targets, float *loss, void *dlogits,
                              float scale, int64_t R, int64_t V);
 
+  /* y[i y_row] += scale x[i], i < n: losses */
+  atoll_err (*add_scaled)(atoll_queue *q, const float *x, float *y, int64_t y_row, int64_t n, float scale);
   /* *out = sum of x^2 (double, fixed blocks) */
   atoll_err (*sum_squares)(atoll_queue *q, const float *x, int64_t n, double *out);
   /* *out = sum over x of n floats in double, in order */
