@@ -34,6 +34,16 @@ says '300'
 mpi_any() { "${ATOLL_MPIRUN[@]}" -np "$@" >"$ATOLL_LAST_OUT" 2>&1 </dev/null; }
 mpi_any 2 "$T" job.yaml data.train=beyond.bin run.dir=beyond && fail 'a token beyond the vocabulary was trained'
 says 'vocabulary'
+# A file that loses its end while it is in use is named, too; touching what is gone would only raise SIGBUS.
+cat "$(sourcefile inputs/corpora/kjv-train.txt)" >shrinks.txt
+"${ATOLL_MPIRUN[@]}" -np 2 "$T" job.yaml run.dir=shrinks data.train=shrinks.txt train.steps=100000 train.validate_every=0 \
+  train.log_every=10000 >"$ATOLL_LAST_OUT" 2>&1 </dev/null &
+launcher=$!
+while kill -0 $launcher 2>/dev/null && ! [ -e shrinks/run.a1.h5 ]; do sleep 0.1; done
+truncate -s 5000 shrinks.txt
+wait $launcher && fail 'trained on data that was gone'
+says 'shrinks.txt was cut from'
+expect 65 "$(atoll atoll-inspect)" status shrinks
 # Ranks that were given different jobs, as nodes with different environments or stale copies of the data would be.
 expect 76 mpi 1 "$T" job.yaml run.dir=unlike : -np 1 "$T" job.yaml run.dir=unlike train.steps=21
 says 'train.steps is here 21, on rank 0 20'

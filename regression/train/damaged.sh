@@ -45,6 +45,13 @@ for c in none/ckpt/step-*; do rm "$c/COMMIT"; done
 train 2 none
 says 'skipped checkpoint'
 same base none
+# What cannot be read now (here: names that lead in a circle) may be readable tomorrow: nothing is begun anew.
+damage unread
+for c in unread/ckpt/step-*; do ln -sf COMMIT "$c/COMMIT"; done
+expect 74 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=unread
+says '4 checkpoints in unread/ckpt cannot be read, 0 damaged, none is good'
+says 'step-00000020.a1/COMMIT'
+grep -q 'step 5 /' "$ATOLL_LAST_OUT" && fail 'began anew'
 # A moved checkpoint is still good, and can start another run.
 mkdir elsewhere
 cp -r base/ckpt/step-00000010.a1 elsewhere/moved

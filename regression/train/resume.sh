@@ -22,6 +22,15 @@ train 2 more train.steps=11
 train 4 more
 same base more
 
+# The best validation belongs to the run, not to the attempt: what follows at a rate that spoils the model is worse.
+best() { sed -n 's/^best_validation: *//p' "$1"/ckpt/step-"$2"/COMMIT; }
+train 2 best train.steps=10
+train 2 best train.learning_rate=1 train.min_learning_rate=1
+[ "$(best best 00000010.a1)" = "$(best best 00000020.a2)" ] ||
+  fail "best validation $(best best 00000010.a1) became $(best best 00000020.a2)"
+read -r last least < <(sed -n 's/^validation , step 20 , loss \([0-9.]*\) .* best \([0-9.]*\)$/\1 \2/p' "$ATOLL_LAST_OUT")
+awk "BEGIN { exit !($last > $least + 0.01) }" || fail "the second attempt was not worse: $last, best $least"
+
 # Caught in the middle by a signal to the last rank alone, among many steps; then it goes on like one that was never stopped.
 long='train.decay_steps=20 train.log_every=1000 train.validate_every=0'
 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=stop $long train.steps=4000 >stop.out 2>&1 </dev/null &

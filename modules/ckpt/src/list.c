@@ -1,6 +1,7 @@
 /* Names of checkpoints, and which of them are kept. */
 #include "ckpt_impl.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,13 +48,17 @@ atoll_err atoll_ckpt_list(const char *ckpt_dir, char ***dirs, int64_t **steps, s
   *dirs = NULL;
   *steps = NULL;
   *n = 0;
-  if (!atoll_file_is_dir(ckpt_dir))
+  errno = 0;
+  if (!atoll_file_is_dir(ckpt_dir) && (errno == 0 || errno == ENOENT))
     return ATOLL_OK;
-  ATOLL_TRY(atoll_file_list(ckpt_dir, &names, &count));
+  atoll_err err = atoll_file_list(ckpt_dir, &names, &count);
+  if (err != ATOLL_OK) /* what cannot be looked into may be full */
+    return err == ATOLL_NOINPUT ? ATOLL_IO : err;
   entry *found = calloc(count ? count : 1, sizeof *found);
   char **out = calloc(count ? count : 1, sizeof *out);
   int64_t *step = calloc(count ? count : 1, sizeof *step);
-  atoll_err err = found && out && step ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "list of %s", ckpt_dir);
+  if (!found || !out || !step)
+    err = atoll_fail(ATOLL_NOMEM, "list of %s", ckpt_dir);
   for (size_t i = 0; i < count && err == ATOLL_OK; i++)
     if (ckpt_parse_name(names[i], &found[k].step, &found[k].attempt))
       found[k++].name = names[i];

@@ -2,6 +2,7 @@
  * whatever blocks hold it, so a checkpoint of any plan and rank count can be read by any other. */
 #include "ckpt_impl.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ atoll_err ckpt_check_file(const char *dir, const manifest_file *f) {
   atoll_digest digest;
   int64_t bytes;
   ATOLL_TRY(atoll_path_join(path, sizeof path, dir, f->name));
-  if (!atoll_file_exists(path))
+  if (!atoll_file_exists(path) && errno == ENOENT) /* what cannot be looked at may come back */
     return atoll_fail(ATOLL_CORRUPT, "%s: shard %s is missing", dir, f->name);
   ATOLL_TRY(atoll_file_digest(path, &digest, &bytes));
   if (bytes != f->bytes)
@@ -60,7 +61,8 @@ static atoll_err share_manifest(MPI_Comm comm, int rank, const char *dir, manife
   memset(m, 0, sizeof *m);
   atoll_err err = atoll_path_join(path, sizeof path, dir, "COMMIT");
   if (err == ATOLL_OK && rank == 0)
-    err = atoll_file_read(path, &text, &bytes);
+    err = atoll_file_exists(path) || errno != ENOENT ? atoll_file_read(path, &text, &bytes)
+                                                     : atoll_fail(ATOLL_CORRUPT, "%s is missing", path);
   err = atoll_agree(comm, err);
   if (err == ATOLL_OK)
     err = atoll_share_bytes(comm, 0, text, (int64_t)bytes, &shared, &n);
@@ -127,6 +129,7 @@ atoll_err atoll_ckpt_find(MPI_Comm comm, const char *ckpt_dir, char *dir, size_t
   *report = NULL;
   ATOLL_TRY(share_list(comm, rank, ckpt_dir, &list, &bytes));
   atoll_err found = ATOLL_NOINPUT;
+  int damaged = 0, unread = 0;
   for (const char *one = list; one < list + bytes && found != ATOLL_OK; one += strlen(one) + 1) {
     atoll_err err = check_together(comm, rank, size, one);
     if (err == ATOLL_OK) {
@@ -134,9 +137,15 @@ atoll_err atoll_ckpt_find(MPI_Comm comm, const char *ckpt_dir, char *dir, size_t
       found = ATOLL_OK;
     } else {
       add_line(report, one, atoll_err_message());
+      damaged += err == ATOLL_CORRUPT;
+      unread += err != ATOLL_CORRUPT;
     }
   }
   free(list);
+  /* A disk that answers again tomorrow must not cost what was trained until today. */
+  if (found != ATOLL_OK && unread > 0)
+    return atoll_fail(ATOLL_IO, "%d checkpoint%s in %s cannot be read, %d damaged, none is good: %s", unread,
+                      unread == 1 ? "" : "s", ckpt_dir, damaged, *report ? *report : "");
   if (found != ATOLL_OK)
     return atoll_fail(ATOLL_NOINPUT, "no good checkpoint in %s%s", ckpt_dir,
                       *report ? " (damaged ones were skipped)" : "");

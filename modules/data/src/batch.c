@@ -1,7 +1,10 @@
 /* Windows and batches: which tokens a (seed, step, sample) means. */
 #include "atoll/data.h"
 
+#include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "atoll/rng.h"
@@ -25,9 +28,20 @@ static const data_file *file_of(const atoll_data *d, int64_t *window) {
   return &d->file[lo];
 }
 
+static atoll_err still_whole(const data_file *f) {
+  struct stat st;
+  if (fstat(f->fd, &st) != 0)
+    return atoll_fail(ATOLL_IO, "data file %s: %s", f->path, strerror(errno));
+  if ((size_t)st.st_size < f->bytes)
+    return atoll_fail(ATOLL_CORRUPT, "data file %s was cut from %zu to %lld bytes while it was in use", f->path,
+                      f->bytes, (long long)st.st_size);
+  return ATOLL_OK;
+}
+
 atoll_err data_window(const atoll_data *d, int64_t w, int32_t *tokens, int32_t *targets) {
   const data_file *f = file_of(d, &w);
   int64_t first = w * d->seq;
+  ATOLL_TRY(still_whole(f));
   for (int64_t i = 0; i <= d->seq; i++) {
     int32_t t = token_at(f, first + i);
     if (t >= d->vocab)

@@ -6,6 +6,7 @@
 /* One mapped file. Tokens first .. first + tokens of the file belong to the split. */
 typedef struct data_file {
   char *path;
+  int fd;                   /* of the mapping, -1 none: its size is looked at before each use */
   const unsigned char *map; /* whole file */
   size_t bytes;
   const unsigned char *token; /* first token of the file (llmc: past the header) */

@@ -1,7 +1,7 @@
 /* Opening token sources: mapping, format, split into training and validation windows.
  *
- * Files are mapped, not read: sizes are 64 bit and a corpus may exceed memory. A file that shrinks after it was mapped
- * would raise SIGBUS, as for every reader of mapped files; inputs are taken to be immutable while a job runs. */
+ * Files are mapped, not read: sizes are 64 bit and a corpus may exceed memory. Touching what a file lost since it was
+ * mapped raises SIGBUS, which names nothing; so the files stay open, and each window looks at the size first. */
 #include "atoll/data.h"
 
 #include <errno.h>
@@ -45,6 +45,8 @@ static uint32_t read_u32(const unsigned char *p) {
 static void unmap_file(data_file *f) {
   if (f->map)
     munmap((void *)(uintptr_t)f->map, f->bytes);
+  if (f->fd >= 0)
+    (void)close(f->fd);
   free(f->path);
   memset(f, 0, sizeof *f);
 }
@@ -109,28 +111,22 @@ static atoll_err parse_llmc(data_file *f) {
 }
 
 static atoll_err map_file(const char *folder, const char *name, int format, data_file *f) {
-  memset(f, 0, sizeof *f);
+  *f = (data_file){.fd = -1};
   f->path = resolve_path(folder, name);
   if (!f->path)
     return atoll_fail(ATOLL_NOMEM, "path of %s", name);
-  int fd = open(f->path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0)
+  f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+  if (f->fd < 0)
     return atoll_fail(ATOLL_NOINPUT, "open data file %s: %s", f->path, strerror(errno));
   struct stat st;
-  if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-    close(fd);
+  if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
     return atoll_fail(ATOLL_NOINPUT, "data file %s: not a regular file", f->path);
-  }
-  if (st.st_size == 0) {
-    close(fd);
+  if (st.st_size == 0)
     return atoll_fail(ATOLL_CORRUPT, "data file %s is empty", f->path);
-  }
-  void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-  int saved = errno;
-  close(fd);
+  void *map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, f->fd, 0);
   if (map == MAP_FAILED)
     return atoll_fail(ATOLL_NOINPUT, "map data file %s (%lld bytes): %s", f->path, (long long)st.st_size,
-                      strerror(saved));
+                      strerror(errno));
   f->map = map;
   f->bytes = (size_t)st.st_size;
   int magic = f->bytes >= 4 && read_u32(f->map) == LLMC_MAGIC;

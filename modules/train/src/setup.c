@@ -322,7 +322,7 @@ static atoll_err make_flow(session *s) {
 static atoll_err find_own(session *s, char *dir, size_t n) {
   char *report = NULL;
   atoll_err err = atoll_ckpt_find(s->mpi, s->ckpt_dir, dir, n, &report);
-  if (s->rank == 0 && report && report[0])
+  if (s->rank == 0 && report && report[0] && err != ATOLL_IO) /* whose message holds it */
     atoll_warn("%s", report);
   free(report);
   if (err == ATOLL_NOINPUT) {

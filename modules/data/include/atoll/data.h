@@ -39,7 +39,7 @@ ATOLL_API int64_t atoll_data_windows(const atoll_data *data);
 ATOLL_API atoll_digest atoll_data_digest(const atoll_data *data);
 
 /** Samples first .. first + B - 1 of a step with `global_batch` samples: tokens and targets are [B, seq]. Shuffled by
- * seed. CORRUPT names file and position of a token beyond the vocabulary. */
+ * seed. CORRUPT names file and position of a token beyond the vocabulary, or a file that was cut since it was opened. */
 ATOLL_API atoll_err atoll_data_batch(const atoll_data *data, uint64_t seed, int64_t step, int64_t global_batch,
                                      int64_t first, int64_t B, int32_t *tokens, int32_t *targets);
 /** Windows in file order, for validation: window w0 .. w0 + B - 1; those beyond the end give targets of -1 (no loss).
