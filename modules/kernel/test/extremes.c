@@ -76,6 +76,37 @@ static void far_scores(void **state) {
     assert_true(fabsf(y[i] - (i < 2 ? 0 : in[i])) < 1e-30f + (i < 2 ? 1e-30f : 0));
     assert_true(fabsf(g[i] - (i < 2 ? 0 : 1)) < 1e-6f);
   }
+  /* So are the form by the error function and the gate of SwiGLU. */
+  float s[4], du[4];
+  OK(t.k->gelu_erf_forward(t.queue, in, y, 4));
+  OK(t.k->gelu_erf_backward(t.queue, one, in, g, 4));
+  OK(t.k->swiglu_forward(t.queue, in, one, s, 4));
+  OK(atoll_queue_sync(t.queue));
+  for (int i = 0; i < 4; i++) {
+    assert_true(i < 2 ? fabsf(y[i]) < 1e-30f && fabsf(s[i]) < 1e-10f : y[i] == in[i] && s[i] == in[i]);
+    assert_true(fabsf(g[i] - (i < 2 ? 0 : 1)) < 1e-6f);
+  }
+  OK(t.k->swiglu_backward(t.queue, one, in, one, g, du, 4));
+  OK(atoll_queue_sync(t.queue));
+  for (int i = 0; i < 4; i++)
+    assert_true(fabsf(g[i] - (i < 2 ? 0 : 1)) < 1e-6f && (i < 2 ? fabsf(du[i]) < 1e-10f : du[i] == in[i]));
+}
+
+/* A sample without a key, or with more keys than tokens, is refused. */
+static void lengths(void **state) {
+  (void)state;
+  const int32_t wrong[] = {0, 6};
+  for (int i = 0; i < 2; i++) {
+    struct bench b = bench_open("cpu", "cpu", 2);
+    float x[10] = {0}, o[10], lse[5];
+    atoll_attention_shape s = {.B = 1, .S = 5, .heads = 1, .head_dim = 2, .scale = 1, .lengths = wrong + i};
+    atoll_err err = b.k->attention_forward(b.queue, x, x, x, o, lse, &s, NULL);
+    if (err == ATOLL_OK)
+      err = atoll_queue_sync(b.queue);
+    assert_int_equal(err, ATOLL_CORRUPT);
+    assert_non_null(strstr(atoll_err_message(), "expected 1..5"));
+    bench_close(&b);
+  }
 }
 
 static void nothing(void **state) {
@@ -128,6 +159,6 @@ static void names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(nan_shows), cmocka_unit_test(far_scores),
-                                     cmocka_unit_test(nothing), cmocka_unit_test(names)};
+                                     cmocka_unit_test(lengths), cmocka_unit_test(nothing), cmocka_unit_test(names)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

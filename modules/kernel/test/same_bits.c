@@ -2,7 +2,7 @@
  * at other alignments, and on the asynchronous device. */
 #include "kernel_test.h"
 
-enum { OUTPUTS = 32 };
+enum { OUTPUTS = 48 };
 
 struct outputs {
   int n;
