@@ -8,6 +8,7 @@
 #include "atoll/kernel.h"
 
 extern const atoll_kernels kernels_ref, kernels_cpu;
+extern const atoll_decode_kernels decode_ref, decode_cpu;
 const char *kernels_cpu_describe(void);
 /* The rate probes of host memory. */
 extern const atoll_rate_probe kernels_cpu_probe, kernels_async_probe;

@@ -566,8 +566,9 @@ static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, floa
   return ATOLL_OK;
 }
 
-#define M(name)     cpu_##name
-#define TABLE       kernels_cpu
-#define TABLE_NAME  "cpu"
-#define TABLE_DTYPE ATOLL_F32
+#define M(name)      cpu_##name
+#define TABLE        kernels_cpu
+#define TABLE_NAME   "cpu"
+#define TABLE_DTYPE  ATOLL_F32
+#define TABLE_DECODE &decode_cpu
 #include "submit.inc"

@@ -1,9 +1,9 @@
 /* Inside of the cpu backend.
  *
- * The arithmetic is written once, in vector types of the compiler (vec.inc, vec_attention.inc), and compiled for each
- * instruction set into one table of the struct below; the best one that the CPU has is taken at run time. Functions of
- * the table run on the calling thread and work on ranges; cpu.c cuts the work into blocks of fixed size and hands those
- * to threads. */
+ * The arithmetic is written once, in vector types of the compiler (vec.inc, vec_attention.inc, vec_decode.inc), and
+ * compiled for each instruction set into one table of the struct below; the best one that the CPU has is taken at run
+ * time. Functions of the table run on the calling thread and work on ranges; cpu.c cuts the work into blocks of fixed
+ * size and hands those to threads. */
 #ifndef ATOLL_CPU_IMPL_H
 #define ATOLL_CPU_IMPL_H
 
@@ -68,6 +68,10 @@ struct cpu_vec {
   int64_t (*attention_scratch)(int64_t S, int64_t D, int backward);
   void (*attention_forward)(const struct cpu_attention *a);
   void (*attention_backward)(const struct cpu_attention *a);
+  void (*decode_linear)(const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I, int64_t O,
+                        int64_t o0, int64_t n);
+  void (*decode_attention)(const float *q, const float *keys, const float *values, int64_t queries, int64_t n,
+                           int64_t D, float scale, float *score, float *top, float *sum, float *o);
   /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive
    */
   double (*fma_loop)(int64_t loops, float *sink);

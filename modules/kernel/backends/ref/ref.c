@@ -530,8 +530,9 @@ static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, floa
   return ATOLL_OK;
 }
 
-#define M(name)     ref_##name
-#define TABLE       kernels_ref
-#define TABLE_NAME  "ref"
-#define TABLE_DTYPE ATOLL_F32
+#define M(name)      ref_##name
+#define TABLE        kernels_ref
+#define TABLE_NAME   "ref"
+#define TABLE_DTYPE  ATOLL_F32
+#define TABLE_DECODE &decode_ref
 #include "submit.inc"

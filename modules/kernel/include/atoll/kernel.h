@@ -54,6 +54,32 @@ typedef struct atoll_adamw {
   float bias1, bias2; /* 1 - beta^t */
 } atoll_adamw;
 
+/** Keys and values of the tokens so far, [slots, kv_heads, room, head_dim] each. Heads, scale and rows as in
+ * atoll_attention_shape. */
+typedef struct atoll_cache {
+  void *keys, *values;
+  int64_t heads, kv_heads, room, head_dim;
+  float scale;
+  int64_t q_row, kv_row;
+} atoll_cache;
+
+/** What generating needs: one token a row, row r at position at[r] of slot[r] of a cache (both [R], borrowed until the
+ * task has run). The result of a row depends on that row alone, not on how many there are. */
+typedef struct atoll_decode_kernels {
+  /* linear_forward for few rows, as fast as w can be read */
+  atoll_err (*linear)(atoll_queue *q, const void *x, const void *w, const void *b, void *y, int64_t R, int64_t I,
+                      int64_t O);
+  /* rope of x [R, heads, head_dim] */
+  atoll_err (*rope)(atoll_queue *q, void *x, const atoll_rope *rope, int64_t heads, int64_t head_dim, const int32_t *at,
+                    int64_t R);
+  /* key and value [R, kv_heads, head_dim] into the cache */
+  atoll_err (*store)(atoll_queue *q, const void *key, const void *value, const atoll_cache *c, const int32_t *slot,
+                     const int32_t *at, int64_t R);
+  /* query, o [R, heads, head_dim]: attention to positions 0 .. at[r] of the cache */
+  atoll_err (*attention)(atoll_queue *q, const void *query, void *o, const atoll_cache *c, const int32_t *slot,
+                         const int32_t *at, int64_t R);
+} atoll_decode_kernels;
+
 typedef struct atoll_kernels {
   const char *name;   /* "ref", "cpu"; of another dtype than f32 "cpu:bf16" */
   const char *device; /* device kind whose memory it works on; host kernels serve "cpu" and "async" */
@@ -155,6 +181,8 @@ typedef struct atoll_kernels {
   atoll_err (*sum)(atoll_queue *q, const float *x, int64_t n, double *out);
   /* decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2) */
   atoll_err (*adamw)(atoll_queue *q, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p);
+
+  const atoll_decode_kernels *decode; /* NULL: this table cannot generate */
 } atoll_kernels;
 
 /** By name ("ref", "cpu", with a dtype "cpu:bf16"), or the best for a device kind ("auto:cpu"). UNAVAILABLE lists the
