@@ -6,14 +6,6 @@
 
 #include "schedule.h"
 
-void head_work_pieces(const atoll_model *m, layer_pieces *out) {
-  const atoll_model_params *c = atoll_model_config(m);
-  *out = (layer_pieces){.n = WORK_RSTD + 1, .max_rows = head_chunk(m)};
-  out->row[WORK_LN] = out->row[WORK_DLN] = 4 * c->width;
-  out->row[WORK_LOGITS] = 4 * c->vocab;
-  out->row[WORK_MEAN] = out->row[WORK_RSTD] = 4;
-}
-
 /* What one layer holds: saved, carried, and one list of scratch for each kind of call. */
 typedef struct lists {
   layer_pieces saved, carried, work[STEP_KINDS];
@@ -28,11 +20,13 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
   case ATOLL_LAYER_HEAD:
     out->saved = (layer_pieces){.n = 1, .row = {4 * atoll_model_config(m)->width}}; /* its input */
     out->works = 1;
-    head_work_pieces(m, &out->work[0]);
+    (atoll_model_causal(m) ? head_work_pieces : masked_work_pieces)(m, &out->work[0]);
     return ATOLL_OK;
   case ATOLL_LAYER_BLOCK:
     break;
   default:
+    out->works = 1;
+    embed_work_pieces(m, &out->work[0]);
     return ATOLL_OK;
   }
   block_plan b;

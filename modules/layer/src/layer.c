@@ -2,8 +2,6 @@
 
 #include "schedule.h"
 
-enum { WTE, WPE };
-
 /* A layer's call with its arguments checked. */
 static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
                        const atoll_call *c, const atoll_layer_buffers *b) {
@@ -34,6 +32,14 @@ atoll_drop layer_drop(const layer_call *l, atoll_rng_site site) {
   return d;
 }
 
+const void *layer_at(const layer_call *l, const void *base, int64_t i) {
+  return (const char *)base + (size_t)i * atoll_dtype_bytes(l->e->kernels->dtype);
+}
+
+void *layer_place(const layer_call *l, void *base, int64_t i) {
+  return (char *)base + (size_t)i * atoll_dtype_bytes(l->e->kernels->dtype);
+}
+
 static atoll_err missing(int layer, const char *what) {
   return atoll_fail(ATOLL_USAGE, "layer %d: %s missing", layer, what);
 }
@@ -43,18 +49,15 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
                               const int32_t *targets, void *y, float *loss) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
-  atoll_drop drop;
   switch (atoll_model_layer_kind(m, layer)) {
   case ATOLL_LAYER_EMBED:
     if (!tokens || !y)
       return missing(layer, "tokens or output");
-    drop = layer_drop(&l, ATOLL_RNG_DROP_EMBED);
-    return e->kernels->embed_forward(e->compute, tokens, b->weight[WTE], b->weight[WPE], y, c->B, c->S, l.H,
-                                     l.config->vocab, &drop);
+    return embed_forward(&l, tokens, y);
   case ATOLL_LAYER_HEAD:
     if (!x || !targets || !loss)
       return missing(layer, "input, targets or loss");
-    return head_forward(&l, x, targets, y, loss);
+    return (atoll_model_causal(m) ? head_forward : masked_forward)(&l, x, targets, y, loss);
   default:
     if (!x || !y || !b->saved)
       return missing(layer, "input, output or room for saved activations");
@@ -87,16 +90,11 @@ atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_pol
                                       const int32_t *tokens, const void *dy) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
-  atoll_drop drop;
   switch (atoll_model_layer_kind(m, layer)) {
   case ATOLL_LAYER_EMBED:
     if (!tokens || !dy)
       return missing(layer, "tokens or gradient");
-    if (!b->grad[WTE])
-      return ATOLL_OK;
-    drop = layer_drop(&l, ATOLL_RNG_DROP_EMBED);
-    return e->kernels->embed_backward_weight(e->compute, tokens, dy, b->grad[WTE], b->grad[WPE], c->B, c->S, l.H,
-                                             l.config->vocab, &drop);
+    return b->grad[0] ? embed_backward(&l, tokens, dy) : ATOLL_OK;
   case ATOLL_LAYER_HEAD:
     return ATOLL_OK;
   default:

@@ -15,8 +15,8 @@ typedef struct layer_pieces {
   int64_t max_rows; /* 0: no limit */
 } layer_pieces;
 
-enum head_work { WORK_LN, WORK_LOGITS, WORK_DLN, WORK_MEAN, WORK_RSTD };
 void head_work_pieces(const atoll_model *m, layer_pieces *out);
+void embed_work_pieces(const atoll_model *m, layer_pieces *out);
 
 int64_t pieces_bytes(const layer_pieces *p, int64_t B, int64_t S);
 /* Start of piece i in a buffer. */
@@ -45,6 +45,29 @@ typedef struct layer_call {
 
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);
 
-atoll_err head_forward(const layer_call *l, const float *x, const int32_t *targets, float *dx, float *loss);
+/* One norm over rows of C: LayerNorm, or RMSNorm when beta and mean are NULL. rstd (and mean) [rows] are written by
+ * forward and read by the others. */
+typedef struct layer_norm {
+  const layer_call *l;
+  const void *gamma, *beta;
+  float *mean, *rstd;
+  int64_t rows, C;
+} layer_norm;
+
+atoll_err layer_norm_forward(const layer_norm *n, const void *x, void *y);
+atoll_err layer_norm_apply(const layer_norm *n, const void *x, void *y); /* the same y, bit for bit */
+atoll_err layer_norm_input(const layer_norm *n, const void *dy, const void *x, void *dx, int accumulate);
+atoll_err layer_norm_weight(const layer_norm *n, const void *dy, const void *x, float *dgamma, float *dbeta);
+
+atoll_err embed_forward(const layer_call *l, const int32_t *tokens, void *y);
+atoll_err embed_backward(const layer_call *l, const int32_t *tokens, const void *dy);
+atoll_err head_forward(const layer_call *l, const void *x, const int32_t *targets, void *dx, float *loss);
+/* The heads of bert and roberta (masked.c). */
+void masked_work_pieces(const atoll_model *m, layer_pieces *out);
+atoll_err masked_forward(const layer_call *l, const void *x, const int32_t *targets, void *dx, float *loss);
+
+/* Element `i` of an array of the kernels' type. */
+const void *layer_at(const layer_call *l, const void *base, int64_t i);
+void *layer_place(const layer_call *l, void *base, int64_t i);
 
 #endif

@@ -27,36 +27,52 @@ static atoll_drop drop_here(const op_run *r) {
 
 /* ---- norm ---- */
 
+static layer_norm norm_of(const op_run *r) {
+  return (layer_norm){r->l,
+                      weight_of(r, r->op->weight),
+                      weight_of(r, r->op->bias),
+                      r->op->extra[0] == NO_VALUE ? NULL : extra_of(r, 0),
+                      extra_of(r, 1),
+                      r->l->R,
+                      width(r, r->op->out)};
+}
+
 static atoll_err norm_forward(const op_run *r) {
-  int64_t C = width(r, r->op->out);
-  const void *gamma = weight_of(r, r->op->weight), *beta = weight_of(r, r->op->bias);
+  layer_norm n = norm_of(r);
   if (r->s != &r->b->call[STEP_FORWARD]) /* made again: its statistics are kept */
-    return KERNELS->layernorm_apply(QUEUE, in_of(r, 0), extra_of(r, 0), extra_of(r, 1), gamma, beta, out_of(r), r->l->R,
-                                    C);
-  return KERNELS->layernorm_forward(QUEUE, in_of(r, 0), gamma, beta, out_of(r), extra_of(r, 0), extra_of(r, 1), r->l->R,
-                                    C, (float)r->l->config->norm_eps);
+    return layer_norm_apply(&n, in_of(r, 0), out_of(r));
+  return layer_norm_forward(&n, in_of(r, 0), out_of(r));
 }
 
 static atoll_err norm_input(const op_run *r) {
-  return KERNELS->layernorm_backward_input(QUEUE, d_out(r), in_of(r, 0), extra_of(r, 0), extra_of(r, 1),
-                                           weight_of(r, r->op->weight), d_in(r, 0), r->l->R, width(r, r->op->out),
-                                           r->step->add[0]);
+  layer_norm n = norm_of(r);
+  return layer_norm_input(&n, d_out(r), in_of(r, 0), d_in(r, 0), r->step->add[0]);
 }
 
 static atoll_err norm_weight(const op_run *r) {
-  return KERNELS->layernorm_backward_weight(QUEUE, d_out(r), in_of(r, 0), extra_of(r, 0), extra_of(r, 1),
-                                            grad_of(r, r->op->weight), grad_of(r, r->op->bias), r->l->R,
-                                            width(r, r->op->out));
+  layer_norm n = norm_of(r);
+  return layer_norm_weight(&n, d_out(r), in_of(r, 0), grad_of(r, r->op->weight), grad_of(r, r->op->bias));
 }
 
 /* ---- linear ---- */
 
+/* Turns what the product gave, or its gradient back: in place, and the weight gradient then reads that. */
+static atoll_err turn(const op_run *r, void *at, int back) {
+  const atoll_model_params *c = r->l->config;
+  const atoll_rope rope = {c->rope_theta, c->rope_factor, c->rope_low, c->rope_high, c->rope_context};
+  if (!r->op->turned_heads)
+    return ATOLL_OK;
+  return KERNELS->rope(QUEUE, at, r->l->c->B, r->l->c->S, r->op->turned_heads, c->width / c->heads, &rope, back);
+}
+
 static atoll_err linear_forward(const op_run *r) {
-  return KERNELS->linear_forward(QUEUE, in_of(r, 0), weight_of(r, r->op->weight), weight_of(r, r->op->bias), out_of(r),
-                                 r->l->R, width(r, r->op->in[0]), width(r, r->op->out));
+  ATOLL_TRY(KERNELS->linear_forward(QUEUE, in_of(r, 0), weight_of(r, r->op->weight), weight_of(r, r->op->bias),
+                                    out_of(r), r->l->R, width(r, r->op->in[0]), width(r, r->op->out)));
+  return turn(r, out_of(r), 0);
 }
 
 static atoll_err linear_input(const op_run *r) {
+  ATOLL_TRY(turn(r, r->at[GRAD(r->op->out)], 1));
   return KERNELS->linear_backward_input(QUEUE, d_out(r), weight_of(r, r->op->weight), d_in(r, 0), r->l->R,
                                         width(r, r->op->in[0]), width(r, r->op->out), r->step->add[0]);
 }
@@ -70,44 +86,74 @@ static atoll_err linear_weight(const op_run *r) {
 /* ---- attention ---- */
 
 static atoll_attention_shape shape_of(const op_run *r) {
-  int64_t heads = r->l->config->heads, D = width(r, r->op->out) / heads;
-  return (atoll_attention_shape){r->l->c->B,
-                                 r->l->c->S,
-                                 heads,
-                                 D,
-                                 (float)(1 / __builtin_sqrt((double)D)),
+  const atoll_model_params *c = r->l->config;
+  int64_t D = c->width / c->heads;
+  return (atoll_attention_shape){.B = r->l->c->B,
+                                 .S = r->l->c->S,
+                                 .heads = c->heads,
+                                 .head_dim = D,
+                                 .scale = (float)(1 / __builtin_sqrt((double)D)),
+                                 .kv_heads = c->kv_heads,
                                  .q_row = width(r, r->op->in[0]),
-                                 .kv_row = width(r, r->op->in[0])};
+                                 .kv_row = width(r, r->op->in[r->op->in[1] == NO_VALUE ? 0 : 1]),
+                                 .both_ways = !atoll_model_causal(r->l->m),
+                                 .lengths = r->l->c->lengths};
 }
 
-/* Queries, keys and values of a row lie beside each other. */
-static void *part_of(const op_run *r, void *qkv, int i) {
-  return (char *)qkv + (size_t)(i * width(r, r->op->out)) * atoll_dtype_bytes(KERNELS->dtype);
+/* Queries (0), keys or values; at the value's place or (grad) its gradient's. They have places of their own, or lie
+ * beside each other in each row. */
+static void *part_of(const op_run *r, int i, int grad) {
+  int apart = r->op->in[1] != NO_VALUE, value = r->op->in[apart ? i : 0];
+  char *at = r->at[grad ? GRAD(value) : value];
+  return apart ? at : at + (size_t)(i * width(r, r->op->out)) * atoll_dtype_bytes(KERNELS->dtype);
 }
 
 static atoll_err attention_forward(const op_run *r) {
   atoll_attention_shape shape = shape_of(r);
   atoll_drop drop = drop_here(r);
-  return KERNELS->attention_forward(QUEUE, in_of(r, 0), part_of(r, in_of(r, 0), 1), part_of(r, in_of(r, 0), 2),
-                                    out_of(r), extra_of(r, 0), &shape, &drop);
+  return KERNELS->attention_forward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r),
+                                    extra_of(r, 0), &shape, &drop);
 }
 
 static atoll_err attention_input(const op_run *r) {
   atoll_attention_shape shape = shape_of(r);
   atoll_drop drop = drop_here(r);
-  return KERNELS->attention_backward(QUEUE, in_of(r, 0), part_of(r, in_of(r, 0), 1), part_of(r, in_of(r, 0), 2),
-                                     out_of(r), extra_of(r, 0), d_out(r), d_in(r, 0), part_of(r, d_in(r, 0), 1),
-                                     part_of(r, d_in(r, 0), 2), r->at[r->op->scratch], &shape, &drop);
+  return KERNELS->attention_backward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r),
+                                     extra_of(r, 0), d_out(r), part_of(r, 0, 1), part_of(r, 1, 1), part_of(r, 2, 1),
+                                     r->at[r->op->scratch], &shape, &drop);
 }
 
 /* ---- activation ---- */
 
 static atoll_err activation_forward(const op_run *r) {
-  return KERNELS->gelu_forward(QUEUE, in_of(r, 0), out_of(r), r->l->R * width(r, r->op->out));
+  return (r->op->erf ? KERNELS->gelu_erf_forward : KERNELS->gelu_forward)(QUEUE, in_of(r, 0), out_of(r),
+                                                                          r->l->R * width(r, r->op->out));
 }
 
 static atoll_err activation_input(const op_run *r) {
-  return KERNELS->gelu_backward(QUEUE, d_out(r), in_of(r, 0), d_in(r, 0), r->l->R * width(r, r->op->out));
+  return (r->op->erf ? KERNELS->gelu_erf_backward : KERNELS->gelu_backward)(QUEUE, d_out(r), in_of(r, 0), d_in(r, 0),
+                                                                            r->l->R * width(r, r->op->out));
+}
+
+static atoll_err gate_forward(const op_run *r) {
+  return KERNELS->swiglu_forward(QUEUE, in_of(r, 0), in_of(r, 1), out_of(r), r->l->R * width(r, r->op->out));
+}
+
+static atoll_err gate_input(const op_run *r) {
+  return KERNELS->swiglu_backward(QUEUE, d_out(r), in_of(r, 0), in_of(r, 1), d_in(r, 0), d_in(r, 1),
+                                  r->l->R * width(r, r->op->out));
+}
+
+/* ---- dropout alone: its own gradient ---- */
+
+static atoll_err drop_forward(const op_run *r) {
+  atoll_drop drop = drop_here(r);
+  return KERNELS->drop_backward(QUEUE, in_of(r, 0), out_of(r), r->l->c->B, r->l->c->S * width(r, r->op->out), &drop);
+}
+
+static atoll_err drop_input(const op_run *r) {
+  atoll_drop drop = drop_here(r);
+  return KERNELS->drop_backward(QUEUE, d_out(r), d_in(r, 0), r->l->c->B, r->l->c->S * width(r, r->op->out), &drop);
 }
 
 /* ---- residual ---- */
@@ -135,5 +181,7 @@ const op_type op_types[OP_KINDS] = {
     [OP_LINEAR] = {1, 0, 0, NEED_IN, linear_forward, linear_input, linear_weight},
     [OP_ATTENTION] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_forward, attention_input, NULL},
     [OP_ACTIVATION] = {0, 1, NEED_IN, 0, activation_forward, activation_input, NULL},
+    [OP_GATE] = {0, 1, NEED_IN, 0, gate_forward, gate_input, NULL},
+    [OP_DROP] = {0, 1, 0, 0, drop_forward, drop_input, NULL},
     [OP_RESIDUAL] = {1, 0, 0, 0, residual_forward, residual_input, NULL},
 };

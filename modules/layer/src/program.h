@@ -37,18 +37,30 @@ typedef struct program_value {
   int64_t width_s; /* ... plus this many per token of the sample */
 } program_value;
 
-typedef enum op_kind { OP_NORM, OP_LINEAR, OP_ATTENTION, OP_ACTIVATION, OP_RESIDUAL, OP_KINDS } op_kind;
+typedef enum op_kind {
+  OP_NORM,       /* LayerNorm; without a bias RMSNorm */
+  OP_LINEAR,     /* and then, with turned_heads, rotary positions */
+  OP_ATTENTION,  /* of in[0..2]: queries, keys, values; or of one value with all three in each row */
+  OP_ACTIVATION, /* GELU */
+  OP_GATE,       /* SwiGLU: in[0] through its nonlinearity, times in[1] */
+  OP_DROP,
+  OP_RESIDUAL,
+  OP_KINDS
+} op_kind;
 
 #define NO_VALUE (-1)
+enum { OP_INPUTS = 3 };
 
 typedef struct program_op {
   op_kind kind;
-  int in[2], out;      /* values; residual: in[0] the stream, in[1] what dropout acts on */
-  int extra[2];        /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
-  int scratch;         /* a value that only lives while its backward runs */
-  int weight, bias;    /* positions in atoll_model_layer_params(), or -1 */
-  atoll_rng_site site; /* of its dropout */
-  int drops;           /* whether the model has dropout here */
+  int in[OP_INPUTS], out; /* values; residual: in[0] the stream, in[1] what dropout acts on */
+  int extra[2];           /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
+  int scratch;            /* a value that only lives while its backward runs */
+  int weight, bias;       /* positions in atoll_model_layer_params(), or -1 */
+  atoll_rng_site site;    /* of its dropout */
+  int drops;              /* whether the model has dropout here */
+  int erf;                /* GELU by the error function instead of tanh */
+  int64_t turned_heads;
 } program_op;
 
 typedef struct program {

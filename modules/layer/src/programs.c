@@ -13,7 +13,7 @@ static int put_value(program *p, value_role role, value_type type, int64_t width
 
 static program_op *put_op(program *p, op_kind kind, int in0, int in1) {
   program_op *o = &p->op[p->ops++];
-  *o = (program_op){.kind = kind, .in = {in0, in1}, .extra = {NO_VALUE, NO_VALUE}, .scratch = NO_VALUE};
+  *o = (program_op){.kind = kind, .in = {in0, in1, NO_VALUE}, .extra = {NO_VALUE, NO_VALUE}, .scratch = NO_VALUE};
   o->weight = o->bias = -1;
   return o;
 }
@@ -22,7 +22,8 @@ static int put_norm(program *p, int in, int weight, int bias) {
   program_op *o = put_op(p, OP_NORM, in, NO_VALUE);
   o->weight = weight, o->bias = bias;
   o->out = put_value(p, ROLE_NORM, VALUE_MODEL, p->value[in].width);
-  o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
+  if (bias >= 0) /* an RMSNorm has no mean */
+    o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
   o->extra[1] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
   return o->out;
 }
@@ -80,6 +81,74 @@ static void gpt2(const atoll_model_params *c, program *p) {
   (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 
+/* Queries, keys and values by matrices of their own, weight[i] and bias[i] (-1: none), and attention over them. */
+static int put_heads(program *p, const atoll_model_params *c, int in, const int *weight, const int *bias, int turned) {
+  int64_t D = c->width / c->heads, heads[] = {c->heads, c->kv_heads, c->kv_heads};
+  int part[3];
+  for (int i = 0; i < 3; i++) {
+    part[i] = put_linear(p, in, weight[i], bias[i], ROLE_QKV, heads[i] * D);
+    p->op[p->ops - 1].turned_heads = turned && i < 2 ? heads[i] : 0;
+  }
+  int o = put_attention(p, part[0], c->heads, c->width, c->dropout > 0);
+  p->op[p->ops - 1].in[1] = part[1];
+  p->op[p->ops - 1].in[2] = part[2];
+  return o;
+}
+
+static int put_gate(program *p, int in, int by) {
+  program_op *o = put_op(p, OP_GATE, in, by);
+  return o->out = put_value(p, ROLE_G, VALUE_MODEL, p->value[in].width);
+}
+
+/* Llama (Touvron et al. 2023): as GPT-2, with RMSNorm, rotary positions, fewer key heads, SwiGLU and no biases:
+ *
+ *   n1 = RMS(x)   q = turn(n1 Wq)   k = turn(n1 Wk)   v = n1 Wv   o = attention(q, k, v)   r1 = x + drop(o Wo)
+ *   n2 = RMS(r1)  f = n2 Wgate      u = n2 Wup        g = silu(f) u                        y  = r1 + drop(g Wdown) */
+static void llama(const atoll_model_params *c, program *p) {
+  enum { N1, Q, K, V, O, N2, GATE, UP, DOWN };
+  static const int qkv[] = {Q, K, V}, no_bias[] = {-1, -1, -1};
+  int drops = c->dropout > 0;
+  int x = put_value(p, ROLE_X, VALUE_MODEL, c->width);
+  int n1 = put_norm(p, x, N1, -1);
+  int o = put_heads(p, c, n1, qkv, no_bias, 1);
+  int z1 = put_linear(p, o, O, -1, ROLE_PASSING, c->width);
+  int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
+  int n2 = put_norm(p, r1, N2, -1);
+  int f = put_linear(p, n2, GATE, -1, ROLE_F, c->ffn);
+  int u = put_linear(p, n2, UP, -1, ROLE_F, c->ffn);
+  int g = put_gate(p, f, u);
+  int z2 = put_linear(p, g, DOWN, -1, ROLE_PASSING, c->width);
+  (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
+}
+
+/* BERT (Devlin et al. 2019) and RoBERTa, cut before their norms (see above). What the first block norms is the sum of
+ * embeddings, whose dropout follows the norm:
+ *
+ *   h = LN(x)   q, k, v = h Wq + b, ...   o = attention(q, k, v)   r1 = h + drop(o Wo + b)
+ *   n = LN(r1)  f = n Wi + b              g = gelu(f)              y  = n + drop(g Wo' + b) */
+static void bert(const atoll_model_params *c, int layer, program *p) {
+  enum { LN1_W, LN1_B, Q_W, Q_B, K_W, K_B, V_W, V_B, O_W, O_B, LN2_W, LN2_B, FC_W, FC_B, OUT_W, OUT_B };
+  static const int weight[] = {Q_W, K_W, V_W}, bias[] = {Q_B, K_B, V_B};
+  int drops = c->dropout > 0;
+  int x = put_value(p, ROLE_X, VALUE_MODEL, c->width);
+  int h = put_norm(p, x, LN1_W, LN1_B);
+  if (layer == 1 && drops) {
+    p->value[h].role = ROLE_PASSING;
+    program_op *o = put_op(p, OP_DROP, h, NO_VALUE);
+    o->site = ATOLL_RNG_DROP_EMBED, o->drops = 1;
+    h = o->out = put_value(p, ROLE_NORM, VALUE_MODEL, c->width);
+  }
+  int o = put_heads(p, c, h, weight, bias, 0);
+  int z1 = put_linear(p, o, O_W, O_B, ROLE_PASSING, c->width);
+  int r1 = put_residual(p, h, z1, ATOLL_RNG_DROP_PROJ, drops);
+  int n = put_norm(p, r1, LN2_W, LN2_B);
+  int f = put_linear(p, n, FC_W, FC_B, ROLE_F, c->ffn);
+  int g = put_activation(p, f);
+  p->op[p->ops - 1].erf = 1;
+  int z2 = put_linear(p, g, OUT_W, OUT_B, ROLE_PASSING, c->width);
+  (void)put_residual(p, n, z2, ATOLL_RNG_DROP_MLP, drops);
+}
+
 /* ---- policies ---- */
 
 #define KEEP(role) (1u << ROLE_##role)
@@ -120,6 +189,13 @@ atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, pro
   switch (c->family) {
   case ATOLL_FAMILY_GPT2:
     gpt2(c, out);
+    break;
+  case ATOLL_FAMILY_LLAMA:
+    llama(c, out);
+    break;
+  case ATOLL_FAMILY_BERT:
+  case ATOLL_FAMILY_ROBERTA:
+    bert(c, layer, out);
     break;
   default:
     return atoll_fail(ATOLL_INTERNAL, "layer %d: family %s has no program", layer, atoll_model_family_name(m));

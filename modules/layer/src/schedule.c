@@ -61,10 +61,10 @@ static void list_add(id_list *l, int id) {
 }
 
 static void list_needs(id_list *l, const program_op *o, int needs) {
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < OP_INPUTS; i++)
     list_add(l, needs & NEED_IN ? o->in[i] : NO_VALUE);
+  for (int i = 0; i < 2; i++)
     list_add(l, needs & NEED_EXTRA ? o->extra[i] : NO_VALUE);
-  }
   list_add(l, needs & NEED_OUT ? o->out : NO_VALUE);
 }
 
@@ -79,7 +79,7 @@ static id_list touched(const program *p, const step *s) {
   list_add(&l, GRAD(o->out));
   if (s->kind == STEP_INPUT) {
     list_add(&l, o->scratch);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < OP_INPUTS; i++)
       list_add(&l, o->in[i] == NO_VALUE ? NO_VALUE : GRAD(o->in[i]));
   }
   return l;
@@ -112,7 +112,7 @@ static void want(builder *b, int v) {
     b->err = atoll_fail(ATOLL_INTERNAL, "the memory policy drops a block's input, but backward needs it");
     return;
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < OP_INPUTS; i++)
     want(b, b->p->op[b->p->maker[v]].in[i]);
   make(b, b->p->maker[v]);
 }
@@ -135,7 +135,7 @@ static void steps_input(builder *b) {
     const program_op *o = &b->p->op[i];
     want_all(b, o, op_types[o->kind].input_needs);
     add_step(b, STEP_INPUT, i);
-    for (int k = 0; k < 2 && b->err == ATOLL_OK; k++)
+    for (int k = 0; k < OP_INPUTS && b->err == ATOLL_OK; k++)
       if (o->in[k] != NO_VALUE) {
         b->s->step[b->s->n - 1].add[k] = b->has[GRAD(o->in[k])];
         b->has[GRAD(o->in[k])] = 1;
@@ -163,7 +163,8 @@ static void join(builder *b, int id, int other) {
 static int readers(const program *p, int v) {
   int n = 0;
   for (int i = 0; i < p->ops; i++)
-    n += (p->op[i].in[0] == v) + (p->op[i].in[1] == v);
+    for (int k = 0; k < OP_INPUTS; k++)
+      n += p->op[i].in[k] == v;
   return n;
 }
 
@@ -307,7 +308,7 @@ static void carry_value(const program *p, int *carry, int v) {
     carry[v] = 1;
     return;
   }
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < OP_INPUTS; i++)
     carry_value(p, carry, o->in[i]);
 }
 

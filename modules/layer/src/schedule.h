@@ -14,7 +14,7 @@ typedef enum step_kind { STEP_FORWARD, STEP_INPUT, STEP_WEIGHT, STEP_KINDS } ste
 typedef struct step {
   step_kind kind;
   int op;
-  int add[2]; /* STEP_INPUT: the gradient of in[i] has a part already, so this one is added */
+  int add[OP_INPUTS]; /* STEP_INPUT: the gradient of in[i] has a part already, so this one is added */
 } step;
 
 typedef enum place_kind {

@@ -27,8 +27,13 @@ typedef struct atoll_call {
   int64_t B, S; /* samples of this micro-batch, tokens per sample */
   uint64_t seed, step;
   uint64_t first_sample; /* global index, within the step, of sample 0 of this micro-batch */
-  float loss_scale;      /* 1 / tokens of the global batch: gradients come out as those of the mean loss */
-  int train;             /* 0: no dropout, nothing saved, no gradients */
+  float loss_scale;      /* 1 / targets of the global batch: gradients come out as those of the mean loss */
+  /* Of bert and roberta only; borrowed as long as the tokens are. */
+  const int32_t *types;   /* [B,S] token types */
+  const int32_t *lengths; /* [B] tokens that are not padding; NULL: all S. Every layer needs them */
+  const int32_t *next;    /* [B] label of the next-sentence loss (0: it follows), -1 none; NULL: no such loss */
+  float next_scale;       /* 1 / samples of the global batch */
+  int train;              /* 0: no dropout, nothing saved, no gradients */
 } atoll_call;
 
 /** Exact bytes as int expressions over variables "B", "S" of the pool. saved: kept from forward to backward by one
@@ -49,9 +54,10 @@ typedef struct atoll_layer_buffers {
 } atoll_layer_buffers;
 
 /** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
- * give 0). The head computes, in row chunks, loss and (train) also its input gradient, which it leaves in y, and its
- * weight gradients, which it adds: its logits exist one chunk at a time and are never recomputed. All enqueued on
- * e->compute. */
+ * give 0); that of the next sentence is added to a sample's first, times next_scale / loss_scale, so that the sum over
+ * all is the whole loss by loss_scale. The head computes, in row chunks, loss and (train) also its input gradient,
+ * which it leaves in y, and its weight gradients, which it adds: its logits exist one chunk at a time and are never
+ * recomputed. All enqueued on e->compute. */
 ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
                                         const atoll_call *c, const atoll_layer_buffers *b, const void *x,
                                         const int32_t *tokens, const int32_t *targets, void *y, float *loss);
