@@ -82,6 +82,7 @@ static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s
   ATOLL_TRY(atoll_trainer_step(t, &r)); /* page faults and first-use choices */
   for (int i = 0; i < ceiling_round(); i++)
     ATOLL_TRY(ceiling_sample(c));
+  atoll_kernels_profile(1);
   for (s->n = 0; s->n < steps; s->n++) {
     ATOLL_TRY(atoll_trainer_step(t, &r));
     ATOLL_TRY(ceiling_sample(c));
@@ -93,6 +94,7 @@ static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s
     s->forward[s->n] = r.forward;
     s->backward[s->n] = r.backward;
   }
+  atoll_kernels_profile(0);
   for (int i = 0; i < ceiling_round(); i++)
     ATOLL_TRY(ceiling_sample(c));
   return ATOLL_OK;
@@ -100,6 +102,27 @@ static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s
 
 static void set(json_t *out, const char *key, double v) {
   json_object_set_new(out, key, isfinite(v) ? json_real(v) : json_null());
+}
+
+/* Where a step's time goes on this rank, longest first; products with their rate. */
+static json_t *breakdown(int steps, double step_seconds) {
+  json_t *list = json_array();
+  atoll_kernel_time e;
+  double rest = step_seconds;
+  for (int i = 0; atoll_kernels_profile_entry(i, &e); i++) {
+    double seconds = e.seconds / steps, flop = 2.0 * (double)e.rows * (double)e.inner * (double)e.columns;
+    json_t *row = json_pack("{s:s,s:f,s:f,s:f}", "kernel", e.name, "calls", (double)e.calls / steps, "seconds", seconds,
+                            "share", seconds / step_seconds);
+    if (e.rows > 0)
+      json_object_update_new(row, json_pack("{s:I,s:I,s:I,s:f}", "rows", (json_int_t)e.rows, "inner",
+                                            (json_int_t)e.inner, "columns", (json_int_t)e.columns, "gflops",
+                                            1e-9 * flop * (double)e.calls / e.seconds));
+    json_array_append_new(list, row);
+    rest -= seconds;
+  }
+  json_array_append_new(
+      list, json_pack("{s:s,s:f,s:f}", "kernel", "outside of kernels", "seconds", rest, "share", rest / step_seconds));
+  return list;
 }
 
 static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, const ceiling *c, json_t *out) {
@@ -136,6 +159,10 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     set(out, "forward_seconds", mine[0]);
     set(out, "backward_seconds", mine[1]);
     set(out, "update_seconds", mine[4]);
+    double mean = 0;
+    for (int i = 0; i < s->n; i++)
+      mean += s->seconds[i] / s->n;
+    json_object_set_new(out, "breakdown", breakdown(s->n, mean));
     atoll_say("step %.3f s , %.0f tokens/s , %.1f GFLOP/s of %.1f ( %.3f ) , peak RSS %.2f GiB", seconds, tokens,
               gflops, top, gflops / top, most / (1 << 30));
     if (size > 1 && plan->pipelines == 1 && plan->pipeline[0].stages == size) {

@@ -39,6 +39,11 @@ static inline double rope_frequency(const atoll_rope *r, int64_t i, int64_t head
   return f * (keep + (1 - keep) / r->factor);
 }
 
+/* Around each kernel: begin returns a time, or a negative number when nobody profiles, and end adds to the kernel's
+ * entry. rows, inner, columns of a matrix product; zeros elsewhere. */
+double kernel_profile_begin(void);
+void kernel_profile_end(double began, const char *name, int64_t rows, int64_t inner, int64_t columns);
+
 /* Both backends name the first bad id the same way. */
 atoll_err kernel_bad_token(const char *what, int64_t row, int64_t column, int32_t id, int64_t V);
 

@@ -192,6 +192,18 @@ ATOLL_API atoll_err atoll_kernels_get(const char *name, const atoll_kernels **ou
  * static. */
 ATOLL_API const char *atoll_kernels_describe(const atoll_kernels *k);
 
+/** Where the time of this process goes: seconds by kernel, and by shape where a kernel is a matrix product. Off until
+ * asked for. atoll_kernels_profile(1) forgets what was counted and starts; 0 stops and keeps. */
+typedef struct atoll_kernel_time {
+  const char *name;             /* as in atoll_kernels; borrowed, static */
+  int64_t rows, inner, columns; /* of a product [rows, inner] x [inner, columns], by linear_*'s R, I, O; else 0 */
+  int64_t calls;
+  double seconds;
+} atoll_kernel_time;
+ATOLL_API void atoll_kernels_profile(int on);
+/** Entry i, longest time first; 0 past the end. */
+ATOLL_API int atoll_kernels_profile_entry(int i, atoll_kernel_time *out);
+
 /** Best GFLOP/s of a library for one GEMM shape, for benchmarks: library i of those compiled in ("onednn", "openblas",
  * "fma-loop"); 0 past the end. */
 ATOLL_API int atoll_gemm_library(int i, const char **name);
