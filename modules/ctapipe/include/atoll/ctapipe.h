@@ -1,0 +1,102 @@
+/** Chains of dependent GEMMs over the ranks of one node that share memory.
+ *
+ *  y_l = activation_l(y_(l-1) W_l + b_l), y_0 = x [M, in_0], every layer on the rank that owns its weights. The
+ * CTA-pipelined way follows Liu, Andoorveedu, Das et al., arXiv 2607.07862: a consumer tile starts when its producer
+ * tiles are there. Here the dependency is inside the consumer's loop over k, tile by tile, and an idle rank takes tiles
+ * of another rank's layer. The other ways compute the same by what one would do instead, for comparison and for the
+ * chooser.
+ *
+ *  Bits: every way but the two tensor-parallel ones gives the same bits as the sequential one, on any number of ranks;
+ * the tensor-parallel ones sum over ranks (in rank order with flags, in MPI's order with the all-reduce). */
+#ifndef ATOLL_CTAPIPE_H
+#define ATOLL_CTAPIPE_H
+
+#include "atoll/comm.h"
+#include "atoll/mem.h"
+
+ATOLL_BEGIN_C
+
+enum { ATOLL_CHAIN_LAYERS = 16 }; /* at most */
+
+typedef enum atoll_activation { ATOLL_ACTIVATION_NONE, ATOLL_ACTIVATION_RELU, ATOLL_ACTIVATION_GELU } atoll_activation;
+
+#define ATOLL_CHAIN_WAY_LIST(X)                                                                                        \
+  X(SEQUENTIAL, "sequential")       /* rank 0 alone */                                                                 \
+  X(MICROBATCH, "microbatch")       /* a stage a rank, chunks of rows by MPI_Isend and MPI_Irecv */                    \
+  X(ROW_SPLIT, "row_split")         /* every rank all layers for its rows */                                           \
+  X(COLUMN_SHARED, "column_shared") /* every rank its columns of each layer, all wait between layers */                \
+  X(TP_ALLREDUCE, "tp_allreduce")   /* two layers: columns, rows, MPI_Allreduce */                                     \
+  X(TP_FLAGS, "tp_flags")           /* two layers: columns, rows, sums exchanged by panel through flags */             \
+  X(CTA, "cta")                     /* tiles as their inputs appear */
+
+typedef enum atoll_chain_way {
+#define ATOLL_CHAIN_ENUM(name, text) ATOLL_CHAIN_##name,
+  ATOLL_CHAIN_WAY_LIST(ATOLL_CHAIN_ENUM)
+#undef ATOLL_CHAIN_ENUM
+      ATOLL_CHAIN_WAYS
+} atoll_chain_way;
+ATOLL_API const char *atoll_chain_way_name(atoll_chain_way way);
+
+typedef struct atoll_chain_layer {
+  int64_t in, out;
+  atoll_activation activation; /* GELU in its tanh form */
+  int bias;
+} atoll_chain_layer;
+
+typedef struct atoll_chain_params {
+  int64_t rows; /* the most a run has */
+  int layers;
+  atoll_chain_layer layer[ATOLL_CHAIN_LAYERS];
+  int claims;     /* an idle rank takes tiles of others' layers; 0: weights are used by their owners alone. Default 1 */
+  double timeout; /* s a rank waits for another before all give up; default 60 */
+} atoll_chain_params;
+ATOLL_API void atoll_chain_params_init(atoll_chain_params *p);
+
+/** How one run is cut. */
+typedef struct atoll_chain_cut {
+  int64_t panel;  /* rows of a tile, 8..256; 0: chosen from the shape */
+  int64_t chunks; /* microbatch: chunks of rows; 0: chosen from the shape */
+} atoll_chain_cut;
+
+typedef struct atoll_chain atoll_chain;
+
+/** Collective on comm (borrowed), whose ranks share a node. Layer l belongs to rank l * ranks / layers. Symmetric
+ * memory holds each rank's packed weights, the tiles and flags of its layers' inputs and two outputs; mem (borrowed)
+ * is charged with them. USAGE: layers whose widths do not meet. Others as atoll_symmetric_create(). */
+ATOLL_API atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain_params *params,
+                                       atoll_chain **out);
+ATOLL_API void atoll_chain_destroy(atoll_chain **chain); /* collective */
+ATOLL_API int atoll_chain_owner(const atoll_chain *chain, int layer);
+/** Bytes of this rank's segment, and those of it that hold packed weights which other ranks may read when claims are
+ * allowed. */
+ATOLL_API size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights);
+/** Instruction set of the products: "avx512", "avx2" or "plain". Static. */
+ATOLL_API const char *atoll_chain_vectors(const atoll_chain *chain);
+
+/** Collective: w(i, o) = w[i * in_stride + o * out_stride] and bias [out] (NULL: zeros) are packed by the owner; the
+ * other ranks may pass NULL. */
+ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const float *w, int64_t in_stride,
+                                          int64_t out_stride, const float *bias);
+
+/** Collective: one run of `rows` rows. x [rows, in] row-major holds the same numbers on every rank. *y [rows, out] is
+ * borrowed, readable by every rank until its next run of the chain. `cut` may be NULL.
+ *
+ *  TIMEOUT, PEER_LOST: a rank did not come or does not advance; the message names rank, panel, tile and epoch. Every
+ * rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED: tensor-parallel ways of
+ * chains that are not two layers. */
+ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
+                                    const float *x, const float **y);
+
+/** A tile that this rank computed. */
+typedef struct atoll_chain_event {
+  int layer;         /* -1: x copied into tiles */
+  int64_t row, col;  /* of its first element */
+  double begin, end; /* s of atoll_clock_now() */
+} atoll_chain_event;
+/** Local: records the tiles of the runs that follow (on = 0: no more); the list is borrowed until the next run. Only
+ * the CTA way and the sequential one record. */
+ATOLL_API atoll_err atoll_chain_trace(atoll_chain *chain, int on);
+ATOLL_API int64_t atoll_chain_events(const atoll_chain *chain, const atoll_chain_event **events);
+
+ATOLL_END_C
+#endif

@@ -1,0 +1,295 @@
+/* The object: who owns what, where it lies in symmetric memory, and one run. */
+#include "atoll/ctapipe.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "chain_impl.h"
+
+const char *atoll_chain_way_name(atoll_chain_way way) {
+  static const char *const names[] = {
+#define WAY_NAME(name, text) text,
+      ATOLL_CHAIN_WAY_LIST(WAY_NAME)
+#undef WAY_NAME
+  };
+  return (unsigned)way < ATOLL_CHAIN_WAYS ? names[way] : "unknown";
+}
+
+void atoll_chain_params_init(atoll_chain_params *p) {
+  memset(p, 0, sizeof *p);
+  p->claims = 1;
+  p->timeout = 60;
+}
+
+static atoll_err check_params(const atoll_chain_params *p, int ranks) {
+  if (p->layers < 1 || p->layers > ATOLL_CHAIN_LAYERS || p->rows < 0 || p->rows > INT32_MAX || !(p->timeout > 0))
+    return atoll_fail(ATOLL_USAGE, "chain of %d layers (1..%d), %" PRId64 " rows (0..%d), timeout %g s (above 0)",
+                      p->layers, ATOLL_CHAIN_LAYERS, p->rows, INT32_MAX, p->timeout);
+  if (ranks > CTA_RANKS)
+    return atoll_fail(ATOLL_UNSUPPORTED, "chain over %d ranks, at most %d", ranks, CTA_RANKS);
+  for (int l = 0; l < p->layers; l++) {
+    const atoll_chain_layer *a = &p->layer[l];
+    if (a->in < 0 || a->out < 0 || a->in > INT32_MAX || a->out > INT32_MAX)
+      return atoll_fail(ATOLL_USAGE, "layer %d of a chain is %" PRId64 " x %" PRId64, l, a->in, a->out);
+    if (l > 0 && a->in != p->layer[l - 1].out)
+      return atoll_fail(ATOLL_USAGE, "layer %d of a chain reads %" PRId64 " columns, layer %d makes %" PRId64, l, a->in,
+                        l - 1, p->layer[l - 1].out);
+  }
+  return ATOLL_OK;
+}
+
+/* --- layout ------------------------------------------------------------------------------------------------------- */
+
+/* Called twice with the same sequence: without a segment it adds up, with one it hands out. */
+struct layout {
+  size_t used[CTA_RANKS];
+  const atoll_symmetric *symmetric;
+};
+
+static void *lay(struct layout *l, int rank, size_t bytes, size_t align) {
+  size_t at = (l->used[rank] + align - 1) / align * align;
+  l->used[rank] = at + bytes;
+  return l->symmetric ? (char *)atoll_symmetric_at(l->symmetric, rank) + at : NULL;
+}
+
+/* Rows of tiles that hold `rows` rows whatever the panel: whole panels, none larger than the rows rounded up. */
+static size_t tile_rows(const atoll_chain *c) {
+  int64_t rows = (c->params.rows + CTA_PANEL_MIN - 1) / CTA_PANEL_MIN * CTA_PANEL_MIN;
+  return (size_t)(rows + cta_least(rows, CTA_GROUP));
+}
+
+size_t cta_tile_bytes(const struct atoll_chain *c, int step) {
+  return tile_rows(c) * (size_t)c->view.step[step].nt * CTA_TILE * sizeof(float);
+}
+
+static void lay_step(atoll_chain *c, struct layout *l, int i) {
+  struct cta_view *v = &c->view;
+  struct cta_step *s = &v->step[i];
+  size_t lines = (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * (size_t)s->nt;
+  s->claim = lay(l, s->owner, sizeof *s->claim, sizeof *s->claim);
+  if (i + 1 < v->steps) {
+    int reader = v->step[i + 1].owner;
+    s->tiles = lay(l, reader, cta_tile_bytes(c, i), 4096);
+    s->flag = lay(l, reader, lines * sizeof *s->flag, sizeof *s->flag);
+  }
+  if (i > 0) {
+    const atoll_chain_layer *a = &c->params.layer[i - 1];
+    size_t before = l->used[s->owner];
+    s->w = lay(l, s->owner, (size_t)cta_packed(v->micro, a->in, a->out) * sizeof(float), 4096);
+    s->bias = a->bias ? lay(l, s->owner, (size_t)a->out * sizeof(float), 64) : NULL;
+    if (s->owner == v->rank)
+      c->weight_bytes += l->used[s->owner] - before;
+  }
+}
+
+static void lay_out(atoll_chain *c, struct layout *l) {
+  struct cta_view *v = &c->view;
+  const struct cta_step *last = &v->step[v->steps - 1];
+  size_t result = (size_t)c->params.rows * (size_t)last->out * sizeof(float);
+  c->weight_bytes = 0;
+  v->abort = lay(l, 0, sizeof *v->abort, 64);
+  for (int r = 0; r < v->ranks; r++)
+    v->done[r] = lay(l, r, sizeof *v->done[r], 64);
+  for (int i = 0; i < v->steps; i++)
+    lay_step(c, l, i);
+  for (int i = 0; i < 2; i++)
+    c->output[i] = lay(l, last->owner, result, 4096);
+  for (int r = 0; r < v->ranks && v->steps == 3; r++) {
+    c->partial[r] = lay(l, r, result, 4096);
+    c->there[r] = lay(l, r, (size_t)v->ranks * (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * sizeof *c->there[r], 64);
+  }
+}
+
+static void describe_steps(atoll_chain *c) {
+  struct cta_view *v = &c->view;
+  v->steps = c->params.layers + 1;
+  for (int i = 0; i < v->steps; i++) {
+    int layer = i > 0 ? i - 1 : 0;
+    const atoll_chain_layer *a = &c->params.layer[layer];
+    struct cta_step *s = &v->step[i];
+    s->in = a->in;
+    s->out = i > 0 ? a->out : a->in;
+    s->ks = cta_tiles(s->in);
+    s->nt = cta_tiles(s->out);
+    s->owner = (int)((int64_t)layer * v->ranks / c->params.layers);
+    s->activation = i > 0 ? a->activation : ATOLL_ACTIVATION_NONE;
+  }
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
+static atoll_err open_tools(atoll_chain *c) {
+  atoll_device_params p;
+  struct cta_view *v = &c->view;
+  const char *test = getenv("ATOLL_TEST_CTA");
+  atoll_device_params_init(&p);
+  p.threads = 1;
+  ATOLL_TRY(atoll_device_open("cpu", &p, &c->device));
+  ATOLL_TRY(atoll_queue_create(c->device, "compute", &v->queue));
+  ATOLL_TRY(atoll_kernels_get("cpu", &v->kernels));
+  v->micro = cta_micro_best();
+  v->skip_waits = test && !strcmp(test, "skip-waits");
+  return ATOLL_OK;
+}
+
+static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_params *params, atoll_chain **out) {
+  ATOLL_TRY(check_params(params, atoll_comm_size(comm)));
+  atoll_chain *c = calloc(1, sizeof *c);
+  if (!c)
+    return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof *c);
+  *out = c;
+  c->comm = comm;
+  c->mem = mem;
+  c->params = *params;
+  struct cta_view *v = &c->view;
+  v->rank = atoll_comm_rank(comm);
+  v->ranks = atoll_comm_size(comm);
+  v->claims = params->claims;
+  v->timeout = params->timeout;
+  ATOLL_TRY(open_tools(c));
+  describe_steps(c);
+  return ATOLL_OK;
+}
+
+static void chain_free(atoll_chain *c) {
+  if (!c)
+    return;
+  atoll_symmetric_destroy(&c->symmetric);
+  atoll_mem_free(c->mem, &c->send);
+  atoll_queue_destroy(&c->view.queue);
+  if (c->device)
+    atoll_device_close(&c->device);
+  free(c->trace.event);
+  free(c->events);
+  free(c);
+}
+
+atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain_params *params, atoll_chain **out) {
+  atoll_chain *c = NULL;
+  struct layout l = {{0}, NULL};
+  atoll_err err = atoll_agree(atoll_comm_mpi(comm), prepare(comm, mem, params, &c));
+  if (err == ATOLL_OK) {
+    lay_out(c, &l);
+    c->bytes = l.used[c->view.rank];
+    err = atoll_symmetric_create(comm, c->device, mem, ATOLL_MEM_COMM, c->bytes, "of a chain", &c->symmetric);
+  }
+  if (err != ATOLL_OK) {
+    chain_free(c);
+    return err;
+  }
+  l = (struct layout){{0}, c->symmetric};
+  lay_out(c, &l);
+  *out = c;
+  return ATOLL_OK;
+}
+
+void atoll_chain_destroy(atoll_chain **chain) {
+  chain_free(*chain);
+  *chain = NULL;
+}
+
+int atoll_chain_owner(const atoll_chain *chain, int layer) { return chain->view.step[layer + 1].owner; }
+
+size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights) {
+  if (weights)
+    *weights = chain->weight_bytes;
+  return chain->bytes;
+}
+
+const char *atoll_chain_vectors(const atoll_chain *chain) { return chain->view.micro->name; }
+
+static atoll_err pack_layer(atoll_chain *c, int layer, const float *w, int64_t is, int64_t os, const float *bias) {
+  if (layer < 0 || layer >= c->params.layers)
+    return atoll_fail(ATOLL_USAGE, "layer %d of a chain of %d", layer, c->params.layers);
+  const struct cta_view *v = &c->view;
+  const struct cta_step *s = &v->step[layer + 1];
+  if (s->owner != v->rank)
+    return ATOLL_OK;
+  if (!w)
+    return atoll_fail(ATOLL_USAGE, "layer %d of a chain: its owner, rank %d, gave no weights", layer, v->rank);
+  float *packed = (float *)(uintptr_t)s->w; /* only its owner writes it, and only here */
+  for (int64_t k = 0; k < s->ks; k++)
+    cta_pack(v->micro, cta_tile_cols(s->in, k), s->out, w + k * CTA_TILE * is, is, os,
+             packed + k * cta_packed(v->micro, CTA_TILE, s->out));
+  for (int64_t o = 0; s->bias && o < s->out; o++)
+    ((float *)(uintptr_t)s->bias)[o] = bias ? bias[o] : 0;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const float *w, int64_t in_stride, int64_t out_stride,
+                                const float *bias) {
+  return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, w, in_stride, out_stride, bias));
+}
+
+/* --- running ------------------------------------------------------------------------------------------------------ */
+
+/* Rows of a tile where the caller names none: few enough for about 16 tiles of the narrowest layer a rank. */
+static int64_t default_panel(const atoll_chain *c, int64_t rows) {
+  int64_t nt = INT64_MAX, panel = 64;
+  for (int i = 1; i < c->view.steps; i++)
+    nt = cta_least(nt, c->view.step[i].nt);
+  while (panel > 16 && (rows + panel - 1) / panel * nt < 16 * c->view.ranks)
+    panel /= 2;
+  return panel;
+}
+
+static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows, const float *x) {
+  struct cta_view *v = &c->view;
+  int64_t panel = cut && cut->panel ? cut->panel : default_panel(c, rows),
+          most = (rows + CTA_PANEL_MIN - 1) / CTA_PANEL_MIN * CTA_PANEL_MIN;
+  if (*c->broken)
+    return atoll_fail(ATOLL_PEER_LOST, "this chain ended its use: %s", c->broken);
+  if (rows < 0 || rows > c->params.rows)
+    return atoll_fail(ATOLL_USAGE, "chain run of %" PRId64 " rows, made for 0..%" PRId64, rows, c->params.rows);
+  if (panel < CTA_PANEL_MIN || panel > CTA_GROUP)
+    return atoll_fail(ATOLL_USAGE, "chain run in panels of %" PRId64 " rows, expected %d..%d", panel, CTA_PANEL_MIN,
+                      CTA_GROUP);
+  v->epoch++;
+  cta_begin(v, rows, panel > most && most > 0 ? most : panel, x, c->output[v->epoch % 2]);
+  c->trace.n = 0;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
+                          const float *x, const float **y) {
+  const float *result = NULL;
+  int64_t chunks = cut && cut->chunks > 0 ? cut->chunks : 8;
+  ATOLL_TRY(set_up(chain, cut, rows, x));
+  atoll_err err = cta_run_way(chain, way, chunks, &result);
+  if (err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST)
+    snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
+  if (err == ATOLL_OK)
+    *y = result;
+  return err;
+}
+
+/* --- trace -------------------------------------------------------------------------------------------------------- */
+
+atoll_err atoll_chain_trace(atoll_chain *chain, int on) {
+  struct cta_view *v = &chain->view;
+  int64_t most = 0;
+  for (int i = 0; i < v->steps; i++)
+    most += (chain->params.rows / CTA_PANEL_MIN + 1) * v->step[i].nt;
+  if (on && !chain->trace.event) {
+    chain->trace.event = malloc((size_t)most * sizeof *chain->trace.event);
+    chain->events = malloc((size_t)most * sizeof *chain->events);
+    if (!chain->trace.event || !chain->events)
+      return atoll_fail(ATOLL_NOMEM, "trace of %" PRId64 " tiles", most);
+    chain->trace.most = most;
+  }
+  chain->trace.n = 0;
+  v->trace = on ? &chain->trace : NULL;
+  return ATOLL_OK;
+}
+
+int64_t atoll_chain_events(const atoll_chain *chain, const atoll_chain_event **events) {
+  for (int64_t i = 0; i < chain->trace.n; i++) {
+    const cta_event *e = &chain->trace.event[i];
+    chain->events[i] =
+        (atoll_chain_event){e->step - 1, e->panel * chain->view.panel, (int64_t)e->tile * CTA_TILE, e->begin, e->end};
+  }
+  *events = chain->events;
+  return chain->trace.n;
+}

@@ -1,0 +1,139 @@
+/* Inside of ctapipe: what one rank sees of a chain while it runs. Holds pointers into everybody's segments and no MPI,
+ * so that a test can run the same code with threads for ranks.
+ *
+ * A chain of L layers is L + 1 steps: step 0 copies the rows of x into tiles, step s multiplies by layer s - 1. The
+ * input of a layer is kept in tiles: panel p of `panel` rows, tile k of CTA_TILE columns, rows one CTA_TILE apart; the
+ * last layer writes rows of its true width. What step s makes and when it is there are written into the memory of the
+ * rank that owns step s + 1.
+ *
+ * Flags and claims carry the number of the run (epoch) and are never reset: a flag is set when it is not behind the
+ * epoch, a claim word of an older epoch counts from zero. */
+#ifndef ATOLL_CTA_VIEW_H
+#define ATOLL_CTA_VIEW_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "atoll/ctapipe.h"
+#include "atoll/kernel.h"
+#include "micro.h"
+
+#define CTA_LAYERS    ATOLL_CHAIN_LAYERS
+#define CTA_STEPS     (CTA_LAYERS + 1)
+#define CTA_RANKS     64
+#define CTA_PANEL_MIN 8   /* rows */
+#define CTA_GROUP     256 /* rows whose panels share a pass over the weights; also the largest panel */
+
+/* A test builds the schedule with memory_order_relaxed here to see the race reported. */
+#ifndef CTA_RELEASE
+#define CTA_RELEASE memory_order_release
+#endif
+
+/* One writer per line and value. 64 bytes, so that a poll does not take the line of another flag's writer. */
+typedef struct cta_line {
+  _Alignas(64) _Atomic uint32_t epoch;
+} cta_line;
+
+typedef struct cta_claim {
+  _Alignas(64) _Atomic uint64_t word; /* epoch << 32 | items taken */
+} cta_claim;
+
+/* Rank 0's; the first rank that gives up fills it. */
+typedef struct cta_abort {
+  _Alignas(64) _Atomic uint32_t state; /* 0 none, 1 being written, 2 readable */
+  char text[448];
+} cta_abort;
+
+struct cta_step {
+  int64_t in, out; /* columns; step 0 copies, in = out */
+  int64_t ks, nt;  /* tiles of in and of out, at least 1 */
+  int owner;
+  atoll_activation activation;
+  const float *w, *bias; /* packed; bias NULL: none */
+  float *tiles;          /* where the output goes; NULL in the last step, which writes `output` */
+  cta_line *flag;        /* [panels, nt], beside tiles */
+  cta_claim *claim;
+};
+
+typedef struct cta_event {
+  int step, panel, tile;
+  double begin, end; /* s, of atoll_clock_now() */
+} cta_event;
+
+struct cta_trace {
+  int64_t n, most;
+  cta_event *event;
+};
+
+struct cta_view {
+  int rank, ranks, steps;
+  struct cta_step step[CTA_STEPS];
+  cta_line *done[CTA_RANKS]; /* how often each rank met the others */
+  uint32_t meetings;
+  cta_abort *abort;
+  int claims;     /* idle ranks take tiles of others' steps */
+  int skip_waits; /* test only: the negative control */
+  double timeout; /* s */
+  uint32_t epoch;
+  int64_t rows, panel;   /* of this run */
+  int64_t panels, group; /* group: panels that share a pass over the weights */
+  const float *x;
+  float *output; /* [rows, out of the last step] */
+  const struct cta_micro *micro;
+  const atoll_kernels *kernels; /* for GELU; a queue that runs at once */
+  atoll_queue *queue;
+  struct cta_trace *trace; /* NULL: none */
+};
+
+static inline int64_t cta_tiles(int64_t n) { return n > 0 ? (n + CTA_TILE - 1) / CTA_TILE : 1; }
+static inline int64_t cta_least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t cta_panel_rows(const struct cta_view *v, int64_t p) {
+  return cta_least(v->panel, v->rows - p * v->panel);
+}
+/* Columns of tile t of n. */
+static inline int64_t cta_tile_cols(int64_t n, int64_t t) { return cta_least(CTA_TILE, n - t * CTA_TILE); }
+static inline float *cta_tile_at(const struct cta_view *v, int step, int64_t p, int64_t t) {
+  return v->step[step].tiles + (p * v->step[step].nt + t) * v->panel * CTA_TILE;
+}
+static inline cta_line *cta_flag_at(const struct cta_view *v, int step, int64_t p, int64_t t) {
+  return &v->step[step].flag[p * v->step[step].nt + t];
+}
+static inline int cta_reached(cta_line *line, uint32_t epoch) {
+  return (int32_t)(atomic_load_explicit(&line->epoch, memory_order_acquire) - epoch) >= 0;
+}
+static inline void cta_set(cta_line *line, uint32_t epoch) { atomic_store_explicit(&line->epoch, epoch, CTA_RELEASE); }
+
+/* Row geometry of a run. */
+void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const float *x, float *output);
+
+/* A bounded wait: begin, then step until what is waited for is there or step fails. Gives the core away: ranks may
+ * outnumber the cores. */
+struct cta_wait {
+  int rounds;
+  double since;
+};
+/* what: "tile", "rank"; numbers that do not apply are -1. Fails with TIMEOUT after v->timeout and makes every rank
+ * fail; PEER_LOST with the other's words when another rank gave up. */
+atoll_err cta_wait_step(struct cta_view *v, struct cta_wait *w, const char *what, int step, int64_t panel, int64_t tile,
+                        int rank);
+atoll_err cta_wait_tile(struct cta_view *v, int step, int64_t p, int64_t t);
+/* All ranks have arrived. */
+atoll_err cta_meet(struct cta_view *v);
+/* Ends the run for everybody. Returns `code` with the report as its message. */
+atoll_err cta_give_up(struct cta_view *v, atoll_err code, const char *report);
+
+/* One tile of one step, k ascending. With flags, waits for each input tile and says when its own is there. */
+atoll_err cta_tile(struct cta_view *v, int step, int64_t p, int64_t t, int flags);
+/* Columns [c0, c1) of tile t over input tiles [k0, k1), to c; c0 begins a panel of packed weights. Bias and activation
+ * belong to what begins with k0 = 0 and ends with the last. */
+atoll_err cta_product(struct cta_view *v, int step, int64_t p, int64_t t, int64_t c0, int64_t c1, int64_t k0,
+                      int64_t k1, float *c, int64_t ldc, int flags);
+
+/* Schedules. */
+/* Every rank calls; on return all tiles are made or taken. */
+atoll_err cta_run_pipelined(struct cta_view *v);
+/* Panels [p0, p1) through all steps, without flags or waits. */
+atoll_err cta_run_alone(struct cta_view *v, int64_t p0, int64_t p1);
+
+#endif
