@@ -84,11 +84,32 @@ static inline void result_free(result *r) {
   free(r->loss);
 }
 
+/* The samples of a step, of all its micro-batches; what a family does not want may be NULL. */
+typedef struct samples {
+  const int32_t *tokens, *targets, *types, *lengths, *next;
+  float loss_scale, next_scale;
+} samples;
+
+static inline atoll_call call_of(const samples *s, int64_t B, int64_t S, int i) {
+  return (atoll_call){.B = B,
+                      .S = S,
+                      .seed = 9,
+                      .step = 3,
+                      .first_sample = (uint64_t)(i * B),
+                      .loss_scale = s->loss_scale,
+                      .train = 1,
+                      .types = s->types ? s->types + i * B * S : NULL,
+                      .lengths = s->lengths ? s->lengths + i * B : NULL,
+                      .next = s->next ? s->next + i * B : NULL,
+                      .next_scale = s->next_scale};
+}
+
 /* One step of `micro` micro-batches of B x S through stages cut at cuts[0] = 0, ..., cuts[stages] = layers + 2; `set`
  * (may be NULL) may change parameters first. All stages are on one device; what crosses a boundary is passed by
  * pointer. */
-static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy policy, int64_t B, int64_t S, int micro,
-                              void (*set)(const atoll_model *m, int param, float *values, int64_t n)) {
+static inline result run_samples(rig *r, const int *cuts, int stages, atoll_policy policy, int64_t B, int64_t S,
+                                 int micro, void (*set)(const atoll_model *m, int param, float *values, int64_t n),
+                                 const samples *given) {
   const atoll_model_params *c = atoll_model_config(r->m);
   int64_t R = B * S, H = c->width;
   atoll_policy policies[64];
@@ -96,12 +117,9 @@ static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy 
     policies[i] = policy;
   atoll_stage *stage[8];
   float *x[9][2] = {{0}}, *d[9][2] = {{0}};
-  int32_t *tokens = malloc((size_t)(R * micro) * sizeof *tokens),
-          *targets = malloc((size_t)(R * micro) * sizeof *targets);
   result out = {.n = atoll_model_elements(r->m), .losses = R * micro};
   out.grad = calloc((size_t)out.n, sizeof *out.grad);
   out.loss = calloc((size_t)(R * micro), sizeof *out.loss);
-  ids(R * micro, c->vocab, tokens, targets);
   for (int k = 0; k < stages; k++) {
     atoll_stage_params p = {.first = cuts[k],
                             .last = cuts[k + 1],
@@ -128,19 +146,15 @@ static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy 
   }
   /* Two in flight: forward of micro-batch i, then backward of i - 1. */
   for (int i = 0; i <= micro; i++) {
-    atoll_call call = {.B = B,
-                       .S = S,
-                       .seed = 9,
-                       .step = 3,
-                       .first_sample = (uint64_t)(i * B),
-                       .loss_scale = 1.0f / (float)(R * micro),
-                       .train = 1};
+    atoll_call call = call_of(given, B, S, i);
     for (int k = 0; k < stages && i < micro; k++)
-      OK(atoll_stage_forward(stage[k], i % 2, &call, x[k][i % 2], tokens + i * R, targets + i * R, x[k + 1][i % 2],
-                             out.loss + i * R));
+      OK(atoll_stage_forward(stage[k], i % 2, &call, x[k][i % 2], given->tokens + i * R, given->targets + i * R,
+                             x[k + 1][i % 2], out.loss + i * R));
     int j = i - 1;
-    call.first_sample = (uint64_t)(j * B);
-    for (int k = stages - 1; k >= 0 && j >= 0; k--)
+    if (j < 0)
+      continue;
+    call = call_of(given, B, S, j);
+    for (int k = stages - 1; k >= 0; k--)
       OK(atoll_stage_backward(stage[k], j % 2, 0, &call, d[k + 1][j % 2], d[k][j % 2], NULL));
   }
   OK(atoll_queue_sync(r->e.compute));
@@ -167,6 +181,17 @@ static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy 
       free(d[k][i]);
     }
   }
+  return out;
+}
+
+/* The same on the tokens of ids(), the loss a mean over all positions. */
+static inline result run_step(rig *r, const int *cuts, int stages, atoll_policy policy, int64_t B, int64_t S, int micro,
+                              void (*set)(const atoll_model *m, int param, float *values, int64_t n)) {
+  int64_t n = B * S * micro;
+  int32_t *tokens = malloc((size_t)n * sizeof *tokens), *targets = malloc((size_t)n * sizeof *targets);
+  ids(n, atoll_model_config(r->m)->vocab, tokens, targets);
+  samples given = {.tokens = tokens, .targets = targets, .loss_scale = 1.0f / (float)n};
+  result out = run_samples(r, cuts, stages, policy, B, S, micro, set, &given);
   free(tokens);
   free(targets);
   return out;
