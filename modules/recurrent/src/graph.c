@@ -86,6 +86,8 @@ static void clone_into(rt_graph *g, const rt_graph *from) {
     g->dim[d].bound_name = rt_copy_text(g, from->dim[d].bound_name);
   }
   g->serials = from->serials;
+  g->valid = from->valid;
+  g->valid_text = rt_copy_text(g, from->valid_text);
   for (int i = 0; i < from->nodes && g->code == ATOLL_OK; i++) {
     const atoll_rt *old = from->node[i];
     atoll_rt *x = rt_node(g, RT_CONST, ATOLL_F32);

@@ -50,9 +50,14 @@ enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES };
   ELEMENT(EXP, 1)                                                                                                      \
   ELEMENT(LOG, 1)                                                                                                      \
   ELEMENT(SQRT, 1)                                                                                                     \
-  ELEMENT(SIN, 1) ELEMENT(COS, 1) ELEMENT(TANH, 1) ELEMENT(ERF, 1) ELEMENT(ABS, 1) ELEMENT(NOT, 1) ELEMENT(CAST, 1)    \
-      ELEMENT(ADD, 2) ELEMENT(SUB, 2) ELEMENT(MUL, 2) ELEMENT(DIV, 2) ELEMENT(POW, 2) ELEMENT(MIN, 2) ELEMENT(MAX, 2)  \
-          ELEMENT(LT, 2) ELEMENT(LE, 2) ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2) ELEMENT(OR, 2) ELEMENT(WHERE, 3)
+  ELEMENT(SIN, 1)                                                                                                      \
+  ELEMENT(COS, 1)                                                                                                      \
+  ELEMENT(TANH, 1)                                                                                                     \
+  ELEMENT(ERF, 1)                                                                                                      \
+  ELEMENT(ABS, 1)                                                                                                      \
+  ELEMENT(NOT, 1) ELEMENT(CAST, 1) ELEMENT(ADD, 2) ELEMENT(SUB, 2) ELEMENT(MUL, 2) ELEMENT(DIV, 2) ELEMENT(POW, 2)     \
+      ELEMENT(MIN, 2) ELEMENT(MAX, 2) ELEMENT(LT, 2) ELEMENT(LE, 2) ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2)      \
+          ELEMENT(OR, 2) ELEMENT(WHERE, 3)
 
 typedef enum rt_op {
 #define RT_OP_ENUM(name, inputs) RT_##name,
@@ -96,6 +101,7 @@ struct atoll_rt {
   int order[RT_AXES];
   int axis, picks;
   int normal, serial;
+  int accumulates; /* made by differentiation; like cases, where recurrences pass */
   const char *spec;
   atoll_rt_fn fn;
   void *user;
@@ -122,8 +128,10 @@ struct rt_graph {
   atoll_rt **node;
   int requests;
   rt_request *request;
-  int serials;    /* random tensors so far */
-  atoll_err code; /* first mistake of construction */
+  int serials;            /* random tensors so far */
+  const atoll_sym *valid; /* bounds for which every index is inside of its domain; NULL: all */
+  const char *valid_text; /* what goes wrong for others */
+  atoll_err code;         /* first mistake of construction */
   char why[1024];
   void **block; /* everything else that is owned */
   int blocks, block_room;

@@ -367,6 +367,24 @@ static atoll_err add_point(const atoll_rt *x, rt_env *env, const rt_value *v, in
   }
 }
 
+/* Positions of point q along the slices of an edge; returns their number. */
+static int slice_positions(const rt_graph *g, const rt_edge *e, const window *w, const int64_t *q, rt_env *env) {
+  int n = 0;
+  for (int d = 0; d < g->dims; d++)
+    if (rt_has(rt_src(g, e), d) && e->item[d].hi)
+      env->axis[n++] = q[d] - w->lo[d];
+  return n;
+}
+
+/* Whether x reads point q: PICK does not look at what its mask hides, when that is told by the point alone. */
+static atoll_err reads(const atoll_rt *x, const rt_edge *e, const window *w, const int64_t *q, rt_env *env,
+                       int64_t *out) {
+  *out = 1;
+  if (x->op != RT_PICK || !x->expr || slice_positions(x->g, e, w, q, env) != x->axis)
+    return ATOLL_OK;
+  return rt_eval(x->g, x->expr, env, out);
+}
+
 static atoll_err pick(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
   const rt_edge *e = &x->in[0];
   const atoll_rt *src = rt_src(it->g, e);
@@ -377,14 +395,14 @@ static atoll_err pick(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_va
   if (empty(&w, it->g->dims))
     return ATOLL_OK;
   do {
+    int64_t wanted;
+    ATOLL_TRY(reads(x, e, &w, q, env, &wanted));
+    if (!wanted)
+      continue;
     const rt_value *v = rt_interp_value(it, src, q);
-    int slices = 0;
-    for (int d = 0; d < it->g->dims; d++)
-      if (rt_has(src, d) && e->item[d].hi)
-        env->axis[slices++] = q[d] - w.lo[d];
     if (!v)
       return missing(x, env, src, q);
-    ATOLL_TRY(add_point(x, env, v, slices, y));
+    ATOLL_TRY(add_point(x, env, v, slice_positions(it->g, e, &w, q, env), y));
   } while (next_point(&w, q));
   for (int64_t i = 0; i < y->count; i++)
     y->data[i] = rt_round(y->dtype, y->data[i]);
@@ -500,7 +518,11 @@ static atoll_err push_missing(rt_interp *it, stack *s, const atoll_rt *x, const 
     if (empty(&w, it->g->dims))
       continue;
     do {
+      int64_t wanted;
+      ATOLL_TRY(reads(x, &x->in[k], &w, q, &env, &wanted));
       const instance *e = *find(it, src, q);
+      if (!wanted)
+        continue;
       if (e && e->busy)
         return cyclic(x, &env, &x->in[k], q);
       if (!e || !e->value.data)
@@ -578,6 +600,12 @@ atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n,
       err = atoll_fail(ATOLL_USAGE, "bound '%s' is %lld by construction, %lld is given", g->dim[d].bound_name,
                        (long long)it->bound[d], (long long)given->bound);
   }
+  rt_env env = environment(it, (const int64_t[RT_DIMS]){0});
+  int64_t valid = 1;
+  if (err == ATOLL_OK && g->valid)
+    err = rt_eval(g, g->valid, &env, &valid);
+  if (err == ATOLL_OK && !valid)
+    err = atoll_fail(ATOLL_USAGE, "with these bounds: %s", g->valid_text);
   if (err != ATOLL_OK)
     rt_interp_destroy(&it);
   *out = it;

@@ -1,0 +1,240 @@
+/* Domain reduction: the least sets of points that sinks need.
+ *
+ * The sets are the least solution of D(source) >= image of D(node) under the edge. Through a recurrence they could grow
+ * a point at a time for ever, so after a few rounds a node is taken to be needed wherever it can be: where all that it
+ * reads exists. Edges out of a domain and points without a case are found on the way. */
+#include "passes.h"
+#include "poly.h"
+
+#include <isl/point.h>
+#include <isl/val.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATIENCE = 4 }; /* rounds before a growing set is widened */
+
+struct analysis {
+  rt_graph *g;
+  isl_ctx *ctx;
+  isl_set *context;
+  isl_set **need; /* per node, NULL: nothing */
+  int *growths;
+  char *queued;
+  int *queue, head, tail, room; /* ring */
+};
+
+/* A point of the set as " (t=0) for T=3". */
+static const char *sample_text(const atoll_rt *x, isl_set *set, char *buf, size_t n) {
+  size_t used = 0;
+  int k = 0, parameters = 0;
+  buf[0] = 0;
+  if (isl_set_is_empty(set) != isl_bool_false)
+    return buf;
+  isl_point *p = isl_set_sample_point(isl_set_copy(set));
+  for (int d = 0; p && d < x->g->dims && used < n; d++) {
+    if (!rt_has(x, d))
+      continue;
+    isl_val *v = isl_point_get_coordinate_val(p, isl_dim_set, k++);
+    used += (size_t)snprintf(buf + used, n - used, "%s%s=%ld", k == 1 ? " (" : ", ", x->g->dim[d].name,
+                             isl_val_get_num_si(v));
+    isl_val_free(v);
+  }
+  if (k && used < n)
+    used += (size_t)snprintf(buf + used, n - used, ")");
+  for (int d = 0; p && d < x->g->dims && used < n; d++) {
+    if (x->g->dim[d].bound)
+      continue;
+    int at = isl_set_find_dim_by_name(set, isl_dim_param, x->g->dim[d].bound_name);
+    if (at < 0)
+      continue;
+    isl_val *v = isl_point_get_coordinate_val(p, isl_dim_param, at);
+    used += (size_t)snprintf(buf + used, n - used, "%s%s=%ld", parameters++ ? ", " : " for ", x->g->dim[d].bound_name,
+                             isl_val_get_num_si(v));
+    isl_val_free(v);
+  }
+  isl_point_free(p);
+  return buf;
+}
+
+static isl_set *domain(const struct analysis *a, const atoll_rt *x) {
+  return isl_set_intersect_params(rt_poly_domain(a->ctx, x), isl_set_copy(a->context));
+}
+
+/* Points of `from` without a case. */
+static isl_set *uncovered(const struct analysis *a, const atoll_rt *x, isl_set *from) {
+  isl_set *rest = isl_set_copy(from);
+  for (int k = 0; k < x->inputs; k++) {
+    if (!x->in[k].cond)
+      return isl_set_subtract(rest, isl_set_copy(from));
+    rest = isl_set_subtract(rest, isl_map_domain(rt_poly_access(a->ctx, x, k)));
+  }
+  return rest;
+}
+
+/* Where everything that x reads exists. */
+static isl_set *possible(const struct analysis *a, const atoll_rt *x) {
+  isl_set *all = domain(a, x);
+  for (int k = 0; k < x->inputs; k++) {
+    isl_set *src = domain(a, rt_src(a->g, &x->in[k]));
+    isl_map *access = rt_poly_access(a->ctx, x, k);
+    all = isl_set_subtract(all, isl_map_domain(isl_map_subtract_range(access, src)));
+  }
+  if (x->op == RT_MERGE) {
+    isl_set *bare = uncovered(a, x, all);
+    all = isl_set_subtract(all, bare);
+  }
+  return all;
+}
+
+static void enqueue(struct analysis *a, int id) {
+  if (a->queued[id])
+    return;
+  a->queued[id] = 1;
+  a->queue[a->tail] = id;
+  a->tail = (a->tail + 1) % a->room;
+}
+
+/* Adds points (taken) to what is needed of x. */
+static atoll_err need(struct analysis *a, const atoll_rt *x, isl_set *more) {
+  isl_set *had = a->need[x->id];
+  if (!more)
+    return rt_poly_error(a->ctx, "domains");
+  isl_bool known = had ? isl_set_is_subset(more, had) : isl_set_is_empty(more);
+  if (known == isl_bool_error) {
+    isl_set_free(more);
+    return rt_poly_error(a->ctx, "domains");
+  }
+  if (known) {
+    isl_set_free(more);
+    return ATOLL_OK;
+  }
+  if (had)
+    more = isl_set_union(more, had);
+  int recurs = x->op == RT_MERGE || x->accumulates;
+  if (++a->growths[x->id] == PATIENCE && recurs)
+    more = isl_set_union(more, possible(a, x));
+  a->need[x->id] = isl_set_coalesce(more);
+  enqueue(a, x->id);
+  return ATOLL_OK;
+}
+
+/* Parameters for which `wrong` (taken) holds a point are not valid. When that leaves none it is a mistake, which `text`
+ * tells; else runs with such bounds will be refused with it. */
+static atoll_err forbid(struct analysis *a, isl_set *wrong, const char *text) {
+  rt_graph *g = a->g;
+  isl_bool none = isl_set_is_empty(wrong);
+  isl_set *bad = isl_set_params(wrong);
+  if (none == isl_bool_true) {
+    isl_set_free(bad);
+    return ATOLL_OK;
+  }
+  a->context = isl_set_coalesce(isl_set_subtract(a->context, bad));
+  isl_bool hopeless = isl_set_is_empty(a->context);
+  if (none == isl_bool_error || hopeless == isl_bool_error)
+    return rt_poly_error(a->ctx, "domains");
+  if (hopeless)
+    return atoll_fail(ATOLL_USAGE, "%s", text);
+  if (!g->valid_text)
+    g->valid_text = rt_copy_text(g, text);
+  return rt_poly_parameter_condition(g, a->context, &g->valid);
+}
+
+static atoll_err propagate(struct analysis *a, const atoll_rt *x, int k) {
+  const rt_edge *e = &x->in[k];
+  const atoll_rt *src = rt_src(a->g, e);
+  char label[96], other[96], at[200], text[512];
+  isl_set *points = isl_set_intersect_params(isl_set_copy(a->need[x->id]), isl_set_copy(a->context));
+  isl_set *read = isl_set_apply(points, rt_poly_access(a->ctx, x, k));
+  isl_set *outside = isl_set_subtract(isl_set_copy(read), domain(a, src));
+  (void)snprintf(text, sizeof text, "index '%s' of %s:%s is outside of its domain, read by %s", e->text ? e->text : "",
+                 rt_label(src, other, sizeof other), sample_text(src, outside, at, sizeof at),
+                 rt_label(x, label, sizeof label));
+  atoll_err err = forbid(a, outside, text);
+  if (err == ATOLL_OK)
+    return need(a, src, isl_set_intersect_params(read, isl_set_copy(a->context)));
+  isl_set_free(read);
+  return err;
+}
+
+static atoll_err check_cover(struct analysis *a, const atoll_rt *x) {
+  char label[96], at[200], text[400];
+  isl_set *rest = isl_set_intersect_params(uncovered(a, x, a->need[x->id]), isl_set_copy(a->context));
+  (void)snprintf(text, sizeof text, "no case defines %s at%s", rt_label(x, label, sizeof label),
+                 sample_text(x, rest, at, sizeof at));
+  return forbid(a, rest, text);
+}
+
+static atoll_err solve(struct analysis *a) {
+  rt_graph *g = a->g;
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && g->node[i]->op == RT_SINK)
+      ATOLL_TRY(need(a, g->node[i], domain(a, g->node[i])));
+  for (int i = 0; i < g->requests; i++)
+    ATOLL_TRY(need(a, g->node[g->request[i].loss], domain(a, g->node[g->request[i].loss])));
+  while (a->head != a->tail) {
+    const atoll_rt *x = g->node[a->queue[a->head]];
+    a->head = (a->head + 1) % a->room;
+    a->queued[x->id] = 0;
+    if (x->op == RT_MERGE)
+      ATOLL_TRY(check_cover(a, x));
+    for (int k = 0; x->op != RT_GRAD && k < x->inputs; k++)
+      ATOLL_TRY(propagate(a, x, k));
+  }
+  return ATOLL_OK;
+}
+
+static int is_leaf(const rt_graph *g, int id) {
+  for (int i = 0; i < g->requests; i++)
+    for (int k = 0; k < g->request[i].n; k++)
+      if (g->request[i].leaf[k] == id)
+        return 1;
+  return 0;
+}
+
+static atoll_err conclude(struct analysis *a) {
+  rt_graph *g = a->g;
+  for (int i = 0; i < g->nodes; i++) {
+    atoll_rt *x = g->node[i];
+    if (!x)
+      continue;
+    if (!a->need[i] && !is_leaf(g, i)) {
+      g->node[i] = NULL;
+      continue;
+    }
+    if (!a->need[i]) { /* kept for its shape alone */
+      x->inputs = 0;
+      continue;
+    }
+    isl_set *box = isl_set_intersect_params(rt_poly_box(a->ctx, x), isl_set_copy(a->context));
+    atoll_err err = rt_poly_condition(x, a->need[i], box, &x->where);
+    isl_set_free(box);
+    ATOLL_TRY(err);
+  }
+  return ATOLL_OK;
+}
+
+atoll_err rt_pass_domains(rt_graph *g) {
+  struct analysis a = {.g = g, .room = g->nodes + 1};
+  atoll_err err = ATOLL_OK;
+  a.ctx = rt_poly_create();
+  a.context = a.ctx ? rt_poly_context(a.ctx, g) : NULL;
+  a.need = calloc((size_t)a.room, sizeof(isl_set *));
+  a.growths = calloc((size_t)a.room, sizeof *a.growths);
+  a.queued = calloc((size_t)a.room, 1);
+  a.queue = calloc((size_t)a.room, sizeof *a.queue);
+  if (!a.context || !a.need || !a.growths || !a.queued || !a.queue)
+    err = atoll_fail(ATOLL_NOMEM, "domains: no memory");
+  if (err == ATOLL_OK)
+    err = solve(&a);
+  if (err == ATOLL_OK)
+    err = conclude(&a);
+  for (int i = 0; a.need && i < g->nodes; i++)
+    isl_set_free(a.need[i]);
+  isl_set_free(a.context);
+  isl_ctx_free(a.ctx);
+  free(a.need);
+  free(a.growths);
+  free(a.queued);
+  free(a.queue);
+  return err;
+}

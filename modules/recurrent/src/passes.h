@@ -1,0 +1,16 @@
+/* Passes: each changes a graph in place and leaves it with the same meaning for the points that sinks need. Each is a
+ * file of the same name. A pass that fails leaves the graph unusable. */
+#ifndef RECURRENT_PASSES_H
+#define RECURRENT_PASSES_H
+
+#include "graph.h"
+
+/* Cases: USAGE for one that earlier ones leave nothing. */
+atoll_err rt_pass_cases(rt_graph *g);
+/* Which points of each node sinks (and losses) need: `where` of every node becomes that, nodes that nothing needs go.
+ * USAGE: an index outside of the source's domain, a point that no case defines. */
+atoll_err rt_pass_domains(rt_graph *g);
+/* Replaces each GRAD by the gradient. Wants rt_pass_domains() before it. */
+atoll_err rt_pass_gradients(rt_graph *g);
+
+#endif

@@ -1,0 +1,538 @@
+#include "poly.h"
+
+#include <isl/aff.h>
+#include <isl/ast.h>
+#include <isl/ast_build.h>
+#include <isl/id.h>
+#include <isl/options.h>
+#include <isl/space.h>
+#include <isl/val.h>
+#include <stdlib.h>
+#include <string.h>
+
+isl_ctx *rt_poly_create(void) {
+  isl_ctx *ctx = isl_ctx_alloc();
+  if (ctx) {
+    isl_options_set_on_error(ctx, ISL_ON_ERROR_CONTINUE);
+    isl_options_set_ast_build_detect_min_max(ctx, 1);
+  }
+  return ctx;
+}
+
+atoll_err rt_poly_error(isl_ctx *ctx, const char *what) {
+  const char *why = ctx ? isl_ctx_last_error_msg(ctx) : NULL;
+  return atoll_fail(ATOLL_INTERNAL, "%s: isl: %s", what, why ? why : "no memory");
+}
+
+/* ---- expressions to text ---- */
+
+static void print_list(const rt_graph *g, const atoll_sym *e, const char *open, const char *between, const char *suffix,
+                       FILE *out) {
+  fputs(open, out);
+  for (int k = 0; k < atoll_sym_arity(e); k++) {
+    fputs(k ? between : "", out);
+    rt_poly_print(g, atoll_sym_arg(e, k), suffix, out);
+  }
+  fputc(')', out);
+}
+
+/* isl takes min and max of two. */
+static void print_extremum(const rt_graph *g, const atoll_sym *e, const char *name, const char *suffix, FILE *out) {
+  int n = atoll_sym_arity(e);
+  for (int k = 0; k < n - 1; k++) {
+    fprintf(out, "%s(", name);
+    rt_poly_print(g, atoll_sym_arg(e, k), suffix, out);
+    fputs(", ", out);
+  }
+  rt_poly_print(g, atoll_sym_arg(e, n - 1), suffix, out);
+  for (int k = 0; k < n - 1; k++)
+    fputc(')', out);
+}
+
+static void print_leaf(const rt_graph *g, const atoll_sym *e, const char *suffix, FILE *out) {
+  atoll_sym_value v;
+  if (!atoll_sym_constant(e, &v)) {
+    fprintf(out, "%s%s", atoll_sym_name(e), rt_dims_of(g, e) ? suffix : "");
+    return;
+  }
+  if (v.type == ATOLL_SYM_BOOL)
+    fputs(v.i ? "(0 = 0)" : "(0 = 1)", out);
+  else
+    fprintf(out, v.i < 0 ? "(%lld)" : "%lld", (long long)v.i);
+}
+
+/* The first choice inside of an integer expression, which isl's language has no general form for. */
+static const atoll_sym *find_select(const atoll_sym *e) {
+  const atoll_sym *found = NULL;
+  if (atoll_sym_op_of(e) == ATOLL_SYM_SELECT)
+    return e;
+  for (int k = 0; k < atoll_sym_arity(e) && !found; k++)
+    found = find_select(atoll_sym_arg(e, k));
+  return found;
+}
+
+static const atoll_sym *replace(const rt_graph *g, const atoll_sym *e, const atoll_sym *old, const atoll_sym *by) {
+  const atoll_sym *arg[2];
+  if (e == old)
+    return by;
+  if (atoll_sym_arity(e) == 0)
+    return e;
+  if (atoll_sym_op_of(e) == ATOLL_SYM_SELECT)
+    return atoll_sym_select(g->syms, replace(g, atoll_sym_arg(e, 0), old, by), replace(g, atoll_sym_arg(e, 1), old, by),
+                            replace(g, atoll_sym_arg(e, 2), old, by));
+  arg[0] = replace(g, atoll_sym_arg(e, 0), old, by);
+  for (int k = 1; k < atoll_sym_arity(e); k++) {
+    arg[1] = replace(g, atoll_sym_arg(e, k), old, by);
+    arg[0] = atoll_sym_binary(g->syms, atoll_sym_op_of(e), arg[0], arg[1]);
+  }
+  return arg[0];
+}
+
+/* A comparison with a choice in it is a choice of comparisons. */
+static int print_choice(const rt_graph *g, const atoll_sym *e, const char *suffix, FILE *out) {
+  const atoll_sym *s = find_select(e);
+  if (!s)
+    return 0;
+  const atoll_sym *c = atoll_sym_arg(s, 0);
+  fputs("((", out);
+  rt_poly_print(g, c, suffix, out);
+  fputs(" and ", out);
+  rt_poly_print(g, replace(g, e, s, atoll_sym_arg(s, 1)), suffix, out);
+  fputs(") or (not ", out);
+  rt_poly_print(g, c, suffix, out);
+  fputs(" and ", out);
+  rt_poly_print(g, replace(g, e, s, atoll_sym_arg(s, 2)), suffix, out);
+  fputs("))", out);
+  return 1;
+}
+
+static int is_comparison(atoll_sym_op op) {
+  return op == ATOLL_SYM_LT || op == ATOLL_SYM_LE || op == ATOLL_SYM_EQ || op == ATOLL_SYM_NE;
+}
+
+void rt_poly_print(const rt_graph *g, const atoll_sym *e, const char *suffix, FILE *out) {
+  if (is_comparison(atoll_sym_op_of(e)) && print_choice(g, e, suffix, out))
+    return;
+  switch (atoll_sym_op_of(e)) {
+  case ATOLL_SYM_ADD:
+    print_list(g, e, "(", " + ", suffix, out);
+    break;
+  case ATOLL_SYM_MUL:
+    print_list(g, e, "(", " * ", suffix, out);
+    break;
+  case ATOLL_SYM_FLOORDIV:
+    print_list(g, e, "floor(", " / ", suffix, out);
+    break;
+  case ATOLL_SYM_MOD:
+    print_list(g, e, "(", " mod ", suffix, out);
+    break;
+  case ATOLL_SYM_MIN:
+    print_extremum(g, e, "min", suffix, out);
+    break;
+  case ATOLL_SYM_MAX:
+    print_extremum(g, e, "max", suffix, out);
+    break;
+  case ATOLL_SYM_LT:
+    print_list(g, e, "(", " < ", suffix, out);
+    break;
+  case ATOLL_SYM_LE:
+    print_list(g, e, "(", " <= ", suffix, out);
+    break;
+  case ATOLL_SYM_EQ:
+    print_list(g, e, "(", " = ", suffix, out);
+    break;
+  case ATOLL_SYM_NE:
+    print_list(g, e, "(", " != ", suffix, out);
+    break;
+  case ATOLL_SYM_AND:
+    print_list(g, e, "(", " and ", suffix, out);
+    break;
+  case ATOLL_SYM_OR:
+    print_list(g, e, "(", " or ", suffix, out);
+    break;
+  case ATOLL_SYM_NOT:
+    print_list(g, e, "(not ", "", suffix, out);
+    break;
+  default:
+    print_leaf(g, e, suffix, out);
+  }
+}
+
+void rt_poly_print_parameters(const rt_graph *g, FILE *out) {
+  int n = 0;
+  fputc('[', out);
+  for (int d = 0; d < g->dims; d++)
+    if (!g->dim[d].bound)
+      fprintf(out, "%s%s", n++ ? "," : "", g->dim[d].bound_name);
+  fputs("] -> ", out);
+}
+
+static void print_tuple(const atoll_rt *x, const char *suffix, FILE *out) {
+  int n = 0;
+  fprintf(out, "S%d[", x->id);
+  for (int d = 0; d < x->g->dims; d++)
+    if (rt_has(x, d))
+      fprintf(out, "%s%s%s", n++ ? "," : "", x->g->dim[d].name, suffix);
+  fputc(']', out);
+}
+
+static void print_box(const atoll_rt *x, FILE *out) {
+  for (int d = 0; d < x->g->dims; d++) {
+    const rt_dim *dim = &x->g->dim[d];
+    if (!rt_has(x, d))
+      continue;
+    fprintf(out, " and 0 <= %s < ", dim->name);
+    rt_poly_print(x->g, dim->size, "", out);
+  }
+}
+
+/* ---- text to sets ---- */
+
+typedef struct text {
+  char *s;
+  size_t n;
+  FILE *f;
+} text;
+
+static int begin(text *t) { return (t->f = open_memstream(&t->s, &t->n)) != NULL; }
+
+static isl_set *read_set(isl_ctx *ctx, text *t) {
+  int ok = fclose(t->f) == 0;
+  isl_set *set = ok ? isl_set_read_from_str(ctx, t->s) : NULL;
+  free(t->s);
+  return set;
+}
+
+static isl_map *read_map(isl_ctx *ctx, text *t) {
+  int ok = fclose(t->f) == 0;
+  isl_map *map = ok ? isl_map_read_from_str(ctx, t->s) : NULL;
+  free(t->s);
+  return map;
+}
+
+static void print_where(const atoll_rt *x, FILE *out) {
+  print_box(x, out);
+  if (x->where) {
+    fputs(" and ", out);
+    rt_poly_print(x->g, x->where, "", out);
+  }
+}
+
+static isl_set *domain(isl_ctx *ctx, const atoll_rt *x, const atoll_sym *also, int box_alone) {
+  text t;
+  if (!begin(&t))
+    return NULL;
+  rt_poly_print_parameters(x->g, t.f);
+  fputs("{ ", t.f);
+  print_tuple(x, "", t.f);
+  fputs(" : 0 = 0", t.f);
+  if (box_alone)
+    print_box(x, t.f);
+  else
+    print_where(x, t.f);
+  if (also) {
+    fputs(" and ", t.f);
+    rt_poly_print(x->g, also, "", t.f);
+  }
+  fputs(" }", t.f);
+  return read_set(ctx, &t);
+}
+
+isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 1); }
+isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 0); }
+
+isl_set *rt_poly_context(isl_ctx *ctx, const rt_graph *g) {
+  text t;
+  if (!begin(&t))
+    return NULL;
+  rt_poly_print_parameters(g, t.f);
+  fputs("{ : 0 = 0", t.f);
+  for (int d = 0; d < g->dims; d++)
+    if (!g->dim[d].bound)
+      fprintf(t.f, " and %s >= 1", g->dim[d].bound_name);
+  if (g->valid) {
+    fputs(" and ", t.f);
+    rt_poly_print(g, g->valid, "", t.f);
+  }
+  fputs(" }", t.f);
+  return read_set(ctx, &t);
+}
+
+/* The variable that names dimension d of the other tuple. */
+static const atoll_sym *other_var(const rt_graph *g, int d) {
+  char name[20];
+  (void)snprintf(name, sizeof name, "%s_", g->dim[d].name);
+  return atoll_sym_var(g->syms, name, ATOLL_SYM_INT);
+}
+
+/* " and lo <= v and v < hi", or " and v = lo" */
+static void print_item(const rt_graph *g, const atoll_sym *v, const atoll_sym *lo, const atoll_sym *hi, FILE *out) {
+  fputs(" and ", out);
+  rt_poly_print(g, atoll_sym_binary(g->syms, hi ? ATOLL_SYM_LE : ATOLL_SYM_EQ, lo, v), "", out);
+  if (hi) {
+    fputs(" and ", out);
+    rt_poly_print(g, atoll_sym_binary(g->syms, ATOLL_SYM_LT, v, hi), "", out);
+  }
+}
+
+static void print_items(const rt_graph *g, const rt_edge *e, FILE *out) {
+  for (int d = 0; d < g->dims; d++)
+    if (rt_has(rt_src(g, e), d))
+      print_item(g, other_var(g, d), e->item[d].lo, e->item[d].hi, out);
+}
+
+/* PICK reads what its mask lets through, when that depends on the points alone: axis k of the sum is t_ - lo. */
+static void print_mask(const atoll_rt *x, FILE *out) {
+  rt_graph *g = x->g;
+  const rt_edge *e = &x->in[0];
+  const atoll_sym *by[RT_AXES];
+  int n = 0;
+  if (x->op != RT_PICK || !x->expr || rt_slices(g, e) != x->axis)
+    return;
+  for (int d = 0; d < g->dims; d++) {
+    if (!rt_has(rt_src(g, e), d) || !e->item[d].hi)
+      continue;
+    by[n++] = atoll_sym_sub(g->syms, other_var(g, d), e->item[d].lo);
+  }
+  fputs(" and ", out);
+  rt_poly_print(g, rt_substitute_axes(g, x->expr, n, by), "", out);
+}
+
+isl_map *rt_poly_access(isl_ctx *ctx, const atoll_rt *x, int k) {
+  const rt_edge *e = &x->in[k];
+  text t;
+  if (!begin(&t))
+    return NULL;
+  rt_poly_print_parameters(x->g, t.f);
+  fputs("{ ", t.f);
+  print_tuple(x, "", t.f);
+  fputs(" -> ", t.f);
+  print_tuple(rt_src(x->g, e), "_", t.f);
+  fputs(" : 0 = 0", t.f);
+  print_where(x, t.f);
+  print_items(x->g, e, t.f);
+  print_mask(x, t.f);
+  fputs(" }", t.f);
+  isl_map *map = read_map(ctx, &t);
+  if (e->cond)
+    map = isl_map_intersect_domain(map, domain(ctx, x, e->cond, 1));
+  for (int i = 0; i < k && x->op == RT_MERGE; i++)
+    if (x->in[i].cond)
+      map = isl_map_subtract_domain(map, domain(ctx, x, x->in[i].cond, 1));
+  return map;
+}
+
+/* ---- isl's expressions to ours ---- */
+
+static const atoll_sym *operation(rt_graph *g, isl_ast_expr *e, rt_poly_variable variable, void *arg) {
+  enum { LEAST = 3 };
+  atoll_syms *s = g->syms;
+  isl_size n = isl_ast_expr_op_get_n_arg(e);
+  const atoll_sym *a[LEAST] = {NULL}, *all = NULL;
+  enum isl_ast_expr_op_type op = isl_ast_expr_op_get_type(e);
+  for (int k = 0; k < n; k++) {
+    isl_ast_expr *part = isl_ast_expr_op_get_arg(e, k);
+    const atoll_sym *p = rt_poly_sym(g, part, variable, arg);
+    isl_ast_expr_free(part);
+    if (!p)
+      return NULL;
+    if (k < LEAST)
+      a[k] = p;
+    if (op == isl_ast_expr_op_min || op == isl_ast_expr_op_max)
+      all = all ? atoll_sym_binary(s, op == isl_ast_expr_op_min ? ATOLL_SYM_MIN : ATOLL_SYM_MAX, all, p) : p;
+  }
+  switch (op) {
+  case isl_ast_expr_op_min:
+  case isl_ast_expr_op_max:
+    return all;
+  case isl_ast_expr_op_and:
+  case isl_ast_expr_op_and_then:
+    return atoll_sym_binary(s, ATOLL_SYM_AND, a[0], a[1]);
+  case isl_ast_expr_op_or:
+  case isl_ast_expr_op_or_else:
+    return atoll_sym_binary(s, ATOLL_SYM_OR, a[0], a[1]);
+  case isl_ast_expr_op_minus:
+    return atoll_sym_mul(s, atoll_sym_int(s, -1), a[0]);
+  case isl_ast_expr_op_add:
+    return atoll_sym_add(s, a[0], a[1]);
+  case isl_ast_expr_op_sub:
+    return atoll_sym_sub(s, a[0], a[1]);
+  case isl_ast_expr_op_mul:
+    return atoll_sym_mul(s, a[0], a[1]);
+  case isl_ast_expr_op_div: /* known to be exact, or to round down like these */
+  case isl_ast_expr_op_fdiv_q:
+  case isl_ast_expr_op_pdiv_q:
+    return atoll_sym_binary(s, ATOLL_SYM_FLOORDIV, a[0], a[1]);
+  case isl_ast_expr_op_pdiv_r:
+  case isl_ast_expr_op_zdiv_r: /* only its being zero counts */
+    return atoll_sym_binary(s, ATOLL_SYM_MOD, a[0], a[1]);
+  case isl_ast_expr_op_cond:
+  case isl_ast_expr_op_select:
+    return atoll_sym_select(s, a[0], a[1], a[2]);
+  case isl_ast_expr_op_eq:
+    return atoll_sym_binary(s, ATOLL_SYM_EQ, a[0], a[1]);
+  case isl_ast_expr_op_le:
+    return atoll_sym_binary(s, ATOLL_SYM_LE, a[0], a[1]);
+  case isl_ast_expr_op_lt:
+    return atoll_sym_binary(s, ATOLL_SYM_LT, a[0], a[1]);
+  case isl_ast_expr_op_ge:
+    return atoll_sym_binary(s, ATOLL_SYM_LE, a[1], a[0]);
+  case isl_ast_expr_op_gt:
+    return atoll_sym_binary(s, ATOLL_SYM_LT, a[1], a[0]);
+  default:
+    return NULL;
+  }
+}
+
+const atoll_sym *rt_poly_sym(rt_graph *g, isl_ast_expr *e, rt_poly_variable variable, void *arg) {
+  const atoll_sym *out = NULL;
+  switch (isl_ast_expr_get_type(e)) {
+  case isl_ast_expr_int: {
+    isl_val *v = isl_ast_expr_get_val(e);
+    out = rt_int(g, isl_val_get_num_si(v));
+    isl_val_free(v);
+    return out;
+  }
+  case isl_ast_expr_id: {
+    isl_id *id = isl_ast_expr_get_id(e);
+    out = variable(arg, isl_id_get_name(id));
+    isl_id_free(id);
+    return out;
+  }
+  case isl_ast_expr_op:
+    return operation(g, e, variable, arg);
+  default:
+    return NULL;
+  }
+}
+
+/* A bound, or dimension "t" under the name "t_". */
+static const atoll_sym *parameter(void *arg, const char *name) {
+  const rt_graph *g = arg;
+  size_t n = strlen(name);
+  for (int d = 0; d < g->dims; d++) {
+    if (strcmp(name, g->dim[d].bound_name) == 0)
+      return g->dim[d].size;
+    if (n && name[n - 1] == '_' && strlen(g->dim[d].name) == n - 1 && strncmp(name, g->dim[d].name, n - 1) == 0)
+      return g->dim[d].var;
+  }
+  return NULL;
+}
+
+/* An AST expression of 0 and 1 (a full condition may come as an integer) as BOOL. */
+static const atoll_sym *as_bool(rt_graph *g, const atoll_sym *e) {
+  if (!e || atoll_sym_type_of(e) == ATOLL_SYM_BOOL)
+    return e;
+  return atoll_sym_binary(g->syms, ATOLL_SYM_NE, e, rt_int(g, 0));
+}
+
+static atoll_err converted(isl_ctx *ctx, rt_graph *g, isl_ast_expr *expr, int boolean, const atoll_sym **out) {
+  const atoll_sym *e = expr ? rt_poly_sym(g, expr, parameter, g) : NULL;
+  isl_ast_expr_free(expr);
+  if (boolean)
+    e = as_bool(g, e);
+  if (!e)
+    return rt_poly_error(ctx, "an index map has no closed form");
+  *out = e;
+  return ATOLL_OK;
+}
+
+static isl_ast_build *build(isl_ctx *ctx, const rt_graph *g) {
+  return isl_ast_build_from_context(rt_poly_context(ctx, g));
+}
+
+atoll_err rt_poly_value(rt_graph *g, isl_pw_aff *pa, const atoll_sym **out) {
+  isl_ctx *ctx = isl_pw_aff_get_ctx(pa);
+  isl_ast_build *b = build(ctx, g);
+  isl_ast_expr *e = isl_ast_build_expr_from_pw_aff(b, isl_pw_aff_copy(pa));
+  isl_ast_build_free(b);
+  return converted(ctx, g, e, 0, out);
+}
+
+atoll_err rt_poly_parameter_condition(rt_graph *g, isl_set *set, const atoll_sym **out) {
+  isl_ctx *ctx = isl_set_get_ctx(set);
+  isl_ast_build *b = build(ctx, g);
+  isl_ast_expr *e = isl_ast_build_expr_from_set(b, isl_set_copy(set));
+  isl_ast_build_free(b);
+  return converted(ctx, g, e, 1, out);
+}
+
+/* The dimensions of a set of x's domain as parameters "t_". */
+isl_set *rt_poly_as_parameters(const atoll_rt *x, isl_set *set) {
+  unsigned at = 0;
+  set = isl_set_reset_tuple_id(set);
+  for (int d = 0; d < x->g->dims; d++) {
+    char name[20];
+    if (!rt_has(x, d))
+      continue;
+    (void)snprintf(name, sizeof name, "%s_", x->g->dim[d].name);
+    unsigned n = (unsigned)isl_set_dim(set, isl_dim_param);
+    set = isl_set_insert_dims(set, isl_dim_param, n, 1);
+    set = isl_set_set_dim_name(set, isl_dim_param, n, name);
+    set = isl_set_equate(set, isl_dim_param, n, isl_dim_set, (int)at++);
+  }
+  return isl_set_params(set);
+}
+
+atoll_err rt_poly_condition(const atoll_rt *x, isl_set *set, isl_set *known, const atoll_sym **out) {
+  isl_ctx *ctx = isl_set_get_ctx(set);
+  isl_set *s = isl_set_copy(set);
+  *out = NULL;
+  if (known) {
+    isl_bool always = isl_set_is_subset(known, set);
+    if (always == isl_bool_true) {
+      isl_set_free(s);
+      return ATOLL_OK;
+    }
+    s = isl_set_gist(s, isl_set_copy(known));
+  }
+  s = rt_poly_as_parameters(x, isl_set_coalesce(s));
+  if (!s)
+    return rt_poly_error(ctx, "a domain has no closed form");
+  atoll_err err = rt_poly_parameter_condition(x->g, s, out);
+  isl_set_free(s);
+  return err;
+}
+
+isl_set *rt_poly_readers(isl_ctx *ctx, const atoll_rt *x, int k) {
+  const atoll_rt *src = rt_src(x->g, &x->in[k]);
+  isl_map *map = isl_map_intersect_range(rt_poly_access(ctx, x, k), rt_poly_domain(ctx, src));
+  map = isl_map_reverse(isl_map_intersect_params(map, rt_poly_context(ctx, x->g)));
+  int at = 0;
+  for (int d = 0; d < x->g->dims; d++) {
+    char name[20];
+    if (!rt_has(src, d))
+      continue;
+    (void)snprintf(name, sizeof name, "%s_", x->g->dim[d].name);
+    unsigned n = (unsigned)isl_map_dim(map, isl_dim_param);
+    map = isl_map_insert_dims(map, isl_dim_param, n, 1);
+    map = isl_map_set_dim_name(map, isl_dim_param, n, name);
+    map = isl_map_equate(map, isl_dim_param, (int)n, isl_dim_in, at++);
+  }
+  return isl_set_coalesce(isl_map_range(map));
+}
+
+isl_set *rt_poly_product(isl_ctx *ctx, const atoll_rt *x, const rt_item item[RT_DIMS]) {
+  rt_graph *g = x->g;
+  const atoll_sym *other[RT_DIMS];
+  unsigned all = (1u << g->dims) - 1;
+  text t;
+  if (!begin(&t))
+    return NULL;
+  fputc('[', t.f);
+  for (int d = 0; d < g->dims; d++) {
+    other[d] = other_var(g, d);
+    fprintf(t.f, "%s%s_", d ? "," : "", g->dim[d].name);
+    if (!g->dim[d].bound)
+      fprintf(t.f, ",%s", g->dim[d].bound_name);
+  }
+  fputs("] -> { ", t.f);
+  print_tuple(x, "", t.f);
+  fputs(" : 0 = 0", t.f);
+  for (int d = 0; d < g->dims; d++)
+    if (rt_has(x, d))
+      print_item(g, g->dim[d].var, rt_substitute(g, item[d].lo, all, other), rt_substitute(g, item[d].hi, all, other),
+                 t.f);
+  fputs(" }", t.f);
+  return read_set(ctx, &t);
+}
