@@ -35,8 +35,19 @@ static atoll_err add_types(const layer_call *l, void *y) {
   return ATOLL_OK;
 }
 
+/* Generating, behind the prompt: each row has a position of its own. */
+static atoll_err embed_single(const layer_call *l, const int32_t *tokens, const void *wpe, void *y) {
+  for (int64_t r = 0; r < l->R; r++)
+    ATOLL_TRY(l->e->kernels->embed_forward(l->e->compute, tokens + r, l->b->weight[WTE],
+                                           layer_at(l, wpe, l->cache->at[r] * l->H), layer_place(l, y, r * l->H), 1, 1,
+                                           l->H, l->config->vocab, NULL));
+  return ATOLL_OK;
+}
+
 atoll_err embed_forward(const layer_call *l, const int32_t *tokens, void *y) {
   const void *wpe = positions(l) ? layer_at(l, l->b->weight[WPE], atoll_model_position_offset(l->m) * l->H) : NULL;
+  if (wpe && l->cache && l->cache->single)
+    return embed_single(l, tokens, wpe, y);
   atoll_drop drop = drop_here(l);
   ATOLL_TRY(l->e->kernels->embed_forward(l->e->compute, tokens, l->b->weight[WTE], wpe, y, l->c->B, l->c->S, l->H,
                                          l->config->vocab, &drop));

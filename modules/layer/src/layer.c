@@ -18,7 +18,7 @@ static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_pol
   if (c->S > config->context)
     return atoll_fail(ATOLL_USAGE, "layer %d: samples of %lld tokens, the model's context is %lld", layer,
                       (long long)c->S, (long long)config->context);
-  *l = (layer_call){m, config, layer, p, e, c, b, c->B * c->S, config->width};
+  *l = (layer_call){m, config, layer, p, e, c, b, c->B * c->S, config->width, NULL};
   return ATOLL_OK;
 }
 

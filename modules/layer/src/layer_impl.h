@@ -31,6 +31,14 @@ int64_t layer_input_size(const atoll_model *m, int layer, int64_t B, int64_t S);
  * plan. */
 int64_t head_chunk(const atoll_model *m);
 
+/* Generating: attention adds what it makes to the cache. */
+typedef struct layer_cache {
+  atoll_cache c;            /* of this layer, rows as attention finds them */
+  const int32_t *slot, *at; /* [R] */
+  int single;               /* each row is a token of a text of its own and attends to the cache; 0: the rows are one
+                               text from its beginning and attend to themselves */
+} layer_cache;
+
 /* What each function of a kind gets. */
 typedef struct layer_call {
   const atoll_model *m;
@@ -40,7 +48,8 @@ typedef struct layer_call {
   const atoll_exec *e;
   const atoll_call *c;
   const atoll_layer_buffers *b;
-  int64_t R, H; /* B S rows of H */
+  int64_t R, H;             /* B S rows of H */
+  const layer_cache *cache; /* NULL: not generating */
 } layer_call;
 
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);

@@ -56,18 +56,27 @@ static atoll_err norm_weight(const op_run *r) {
 
 /* ---- linear ---- */
 
+/* Generating, behind the prompt: each row is a token at a position of its own. */
+static int single_tokens(const op_run *r) { return r->l->cache && r->l->cache->single; }
+
 /* Turns what the product gave, or its gradient back: in place, and the weight gradient then reads that. */
 static atoll_err turn(const op_run *r, void *at, int back) {
   const atoll_model_params *c = r->l->config;
   const atoll_rope rope = {c->rope_theta, c->rope_factor, c->rope_low, c->rope_high, c->rope_context};
   if (!r->op->turned_heads)
     return ATOLL_OK;
+  if (single_tokens(r))
+    return KERNELS->decode->rope(QUEUE, at, &rope, r->op->turned_heads, c->width / c->heads, r->l->cache->at, r->l->R);
   return KERNELS->rope(QUEUE, at, r->l->c->B, r->l->c->S, r->op->turned_heads, c->width / c->heads, &rope, back);
 }
 
 static atoll_err linear_forward(const op_run *r) {
-  ATOLL_TRY(KERNELS->linear_forward(QUEUE, in_of(r, 0), weight_of(r, r->op->weight), weight_of(r, r->op->bias),
-                                    out_of(r), r->l->R, width(r, r->op->in[0]), width(r, r->op->out)));
+  const void *w = weight_of(r, r->op->weight), *bias = weight_of(r, r->op->bias);
+  int64_t I = width(r, r->op->in[0]), O = width(r, r->op->out);
+  if (single_tokens(r))
+    ATOLL_TRY(KERNELS->decode->linear(QUEUE, in_of(r, 0), w, bias, out_of(r), r->l->R, I, O));
+  else
+    ATOLL_TRY(KERNELS->linear_forward(QUEUE, in_of(r, 0), w, bias, out_of(r), r->l->R, I, O));
   return turn(r, out_of(r), 0);
 }
 
@@ -108,8 +117,22 @@ static void *part_of(const op_run *r, int i, int grad) {
   return apart ? at : at + (size_t)(i * width(r, r->op->out)) * atoll_dtype_bytes(KERNELS->dtype);
 }
 
+/* Generating: what this call makes joins the cache. */
+static atoll_err attention_store(const op_run *r, const atoll_cache *c) {
+  return KERNELS->decode->store(QUEUE, part_of(r, 1, 0), part_of(r, 2, 0), c, r->l->cache->slot, r->l->cache->at,
+                                r->l->R);
+}
+
 static atoll_err attention_forward(const op_run *r) {
   atoll_attention_shape shape = shape_of(r);
+  if (r->l->cache) {
+    atoll_cache c = r->l->cache->c;
+    c.scale = shape.scale, c.q_row = shape.q_row, c.kv_row = shape.kv_row;
+    ATOLL_TRY(attention_store(r, &c));
+    if (single_tokens(r))
+      return KERNELS->decode->attention(QUEUE, part_of(r, 0, 0), out_of(r), &c, r->l->cache->slot, r->l->cache->at,
+                                        r->l->R);
+  }
   atoll_drop drop = drop_here(r);
   return KERNELS->attention_forward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r),
                                     extra_of(r, 0), &shape, &drop);
