@@ -109,8 +109,10 @@ atoll_err atoll_tokenizer_open(const char *spec, atoll_tokenizer **out) {
     return open_gpt2(spec + 5, out);
   if (!strncmp(spec, "llama2c:", 8))
     return open_llama2c(spec + 8, out);
-  return atoll_fail(ATOLL_USAGE, "tokenizer '%s': expected gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe or llama2c:FILE",
-                    spec);
+  if (!strcmp(spec, "bytes"))
+    return token_open_bytes(out);
+  return atoll_fail(ATOLL_USAGE,
+                    "tokenizer '%s': expected gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE or bytes", spec);
 }
 
 void atoll_tokenizer_close(atoll_tokenizer **tokenizer) {

@@ -2,6 +2,7 @@
  *   merge     which pairs of tokens merge, and the merging of one piece
  *   gpt2      byte-level vocabularies and GPT-2's division of text into pieces
  *   llama2c   scored vocabularies of llama2.c
+ *   bytes     the vocabulary of the 256 bytes
  *   token     the interface; strings of tokens; decoding to UTF-8 */
 #ifndef ATOLL_TOKEN_IMPL_H
 #define ATOLL_TOKEN_IMPL_H
@@ -79,6 +80,7 @@ struct atoll_tokenizer {
 atoll_err token_create(const token_kind *kind, int32_t vocab, size_t bytes, atoll_tokenizer **out);
 /* After all strings are set: the index of tokens `first` and up. The lowest id wins among equal strings. */
 atoll_err token_index_strings(atoll_tokenizer *t, int32_t first);
+atoll_err token_open_bytes(atoll_tokenizer **out);
 /* -1 when there is none. */
 int32_t token_find(const atoll_tokenizer *t, const unsigned char *bytes, size_t n);
 /* Number of bytes of the UTF-8 character at p: 1..4; 0 when invalid; -1 when it is only cut short. */

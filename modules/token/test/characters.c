@@ -65,8 +65,32 @@ static void space_after_begin_and_bytes(void **state) {
   atoll_tokenizer_close(&t);
 }
 
+static void bytes_are_their_own_ids(void **state) {
+  (void)state;
+  atoll_tokenizer *t = NULL;
+  atoll_decoder d;
+  unsigned char text[3000];
+  int32_t *ids = NULL;
+  size_t n = 0;
+  for (size_t i = 0; i < sizeof text; i++)
+    text[i] = (unsigned char)(i * 7);
+  assert_int_equal(atoll_tokenizer_open("bytes", &t), ATOLL_OK);
+  assert_int_equal(atoll_tokenizer_vocab(t), 256);
+  assert_int_equal(atoll_tokenizer_encode_all(t, text, sizeof text, &ids, &n), ATOLL_OK);
+  assert_int_equal(n, sizeof text);
+  for (size_t i = 0; i < n; i++)
+    assert_int_equal(ids[i], text[i]);
+  free(ids);
+  atoll_decoder_init(&d, t);
+  expect_shown(&d, 'a', "a");
+  expect_shown(&d, 0xc3, "");
+  expect_shown(&d, 0xa9, "\xc3\xa9");
+  atoll_decoder_free(&d);
+  atoll_tokenizer_close(&t);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(divided_characters),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_are_their_own_ids), cmocka_unit_test(divided_characters),
                                      cmocka_unit_test(space_after_begin_and_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

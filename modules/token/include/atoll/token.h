@@ -20,9 +20,9 @@ ATOLL_BEGIN_C
 
 typedef struct atoll_tokenizer atoll_tokenizer;
 
-/** spec: "gpt2:DIR", "gpt2:ENCODER.json,VOCAB.bpe" or "llama2c:FILE". *out owned: atoll_tokenizer_close().
- *  USAGE: another kind. NOINPUT: a file is missing. CORRUPT names file, line or offset, what was found and what was
- * expected. */
+/** spec: "gpt2:DIR", "gpt2:ENCODER.json,VOCAB.bpe", "llama2c:FILE", or "bytes" (ids are the bytes). *out owned:
+ * atoll_tokenizer_close(). USAGE: another kind. NOINPUT: a file is missing. CORRUPT names file, line or offset, what
+ * was found and what was expected. */
 ATOLL_API atoll_err atoll_tokenizer_open(const char *spec, atoll_tokenizer **out);
 /** The same from memory, for what is not a file of its own; `name` stands for it in messages. Text is borrowed for the
  * call. */
@@ -33,7 +33,7 @@ ATOLL_API atoll_err atoll_tokenizer_open_llama2c(const char *name, const void *d
                                                  atoll_tokenizer **out);
 ATOLL_API void atoll_tokenizer_close(atoll_tokenizer **t);
 
-/** "gpt2", "llama2c". */
+/** "gpt2", "llama2c", "bytes". */
 ATOLL_API const char *atoll_tokenizer_kind(const atoll_tokenizer *t);
 /** Ids are 0 .. vocab - 1. */
 ATOLL_API int64_t atoll_tokenizer_vocab(const atoll_tokenizer *t);
