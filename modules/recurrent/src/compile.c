@@ -1,6 +1,11 @@
 /* From a graph to something that runs. */
-#include "interp.h"
+#include <stdlib.h>
+#include <string.h>
+
 #include "passes.h"
+#include "program.h"
+
+/* ---- the oracle ---- */
 
 /* Gradients are part of what a program means, so the oracle has them too. */
 static atoll_err expand_gradients(rt_graph *g) {
@@ -23,4 +28,111 @@ atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *bindings, i
   rt_interp_destroy(&it);
   rt_graph_destroy(&g);
   return err;
+}
+
+/* ---- passes ---- */
+
+typedef struct pass {
+  const char *name;
+  int optional;
+  atoll_err (*run)(rt_graph *g);
+} pass;
+
+static const pass passes[] = {
+    {"cases", 0, rt_pass_cases},
+    {"domains", 0, rt_pass_domains},
+    {"gradients", 0, rt_pass_gradients},
+    {"domains", 0, rt_pass_domains},
+};
+enum { PASSES = sizeof passes / sizeof *passes };
+
+const char *atoll_rec_passes(void) { return ""; }
+
+void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
+
+static int listed(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = list; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+    if (strncmp(p, name, n) == 0 && (p[n] == ',' || p[n] == 0))
+      return 1;
+  return 0;
+}
+
+static atoll_err run_passes(rt_graph *g, const atoll_rec_params *p) {
+  if (p->trace) {
+    fputs("== program\n", p->trace);
+    rt_graph_print(g, p->trace);
+  }
+  for (int k = 0; k < PASSES; k++) {
+    if (passes[k].optional && p->passes && !listed(p->passes, passes[k].name))
+      continue;
+    ATOLL_TRY(passes[k].run(g));
+    ATOLL_TRY(rt_graph_error(g));
+    if (p->trace) {
+      fprintf(p->trace, "== after %s\n", passes[k].name);
+      rt_graph_print(g, p->trace);
+    }
+  }
+  return ATOLL_OK;
+}
+
+/* ---- programs ---- */
+
+atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *given, atoll_rec_program **out) {
+  atoll_rec_params p = {.passes = NULL};
+  rt_schedule_params s = {.budget = 0};
+  if (given)
+    p = *given;
+  atoll_rec_program *program = calloc(1, sizeof *program);
+  if (!program)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  for (int d = 0; d < RT_DIMS; d++)
+    s.least[d] = p.least;
+  s.budget = p.budget;
+  atoll_err err = rt_rec_clone(c, &program->graph);
+  if (err == ATOLL_OK)
+    err = run_passes(program->graph, &p);
+  if (err == ATOLL_OK)
+    err = rt_schedule_create(program->graph, &s, &program->schedule);
+  if (err == ATOLL_OK && p.trace) {
+    fprintf(p.trace, "== schedule by %s\n", program->schedule.method);
+    rt_tree_print(program->graph, program->schedule.tree, p.trace);
+  }
+  if (err == ATOLL_OK)
+    *out = program;
+  else
+    atoll_rec_program_destroy(&program);
+  return err;
+}
+
+void atoll_rec_program_destroy(atoll_rec_program **address) {
+  atoll_rec_program *program = *address;
+  if (!program)
+    return;
+  rt_schedule_destroy(&program->schedule);
+  rt_graph_destroy(&program->graph);
+  free(program);
+  *address = NULL;
+}
+
+void atoll_rec_program_print(const atoll_rec_program *program, FILE *out) {
+  rt_graph_print(program->graph, out);
+  rt_tree_print(program->graph, program->schedule.tree, out);
+}
+
+atoll_err atoll_rec_run(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+  rt_interp *it = NULL;
+  ATOLL_TRY(rt_interp_create(program->graph, bindings, n, &it));
+  atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree);
+  if (err == ATOLL_OK && rt_interp_bytes(it) != 0)
+    err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt_interp_bytes(it));
+  rt_interp_destroy(&it);
+  return err;
+}
+
+atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
+                               int64_t *peak) {
+  int64_t bound[RT_DIMS] = {0};
+  ATOLL_TRY(rt_bounds(program->graph, bindings, n, bound));
+  return rt_tree_peak_bytes(program->graph, program->schedule.tree, bound, peak);
 }

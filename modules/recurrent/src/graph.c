@@ -300,6 +300,10 @@ static atoll_err variable(const rt_graph *g, const char *name, const rt_env *env
     *out = env->axis[atoi(name + 1)];
     return ATOLL_OK;
   }
+  if (name[0] == '_' && name[1] == 'c') {
+    *out = env->loop[atoi(name + 2)];
+    return ATOLL_OK;
+  }
   for (int d = 0; d < g->dims; d++) {
     if (strcmp(name, g->dim[d].name) == 0) {
       *out = env->dim[d];
@@ -329,7 +333,7 @@ static atoll_err collect(const rt_graph *g, const atoll_sym *e, const rt_env *en
 }
 
 atoll_err rt_eval(const rt_graph *g, const atoll_sym *e, const rt_env *env, int64_t *out) {
-  atoll_sym_binding b[2 * RT_DIMS + RT_AXES];
+  atoll_sym_binding b[2 * RT_DIMS + RT_AXES + RT_LOOPS];
   atoll_sym_value v;
   int n = 0;
   if (rt_is_const(e, out))

@@ -18,7 +18,7 @@
 #include "atoll/recurrent.h"
 #include "atoll/sym.h"
 
-enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES };
+enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES, RT_LOOPS = 24 };
 
 /* Name and number of inputs (-1: any). ELEMENT marks those that work element by element. */
 #define RT_OP_LIST(X, ELEMENT)                                                                                         \
@@ -55,9 +55,12 @@ enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES };
   ELEMENT(TANH, 1)                                                                                                     \
   ELEMENT(ERF, 1)                                                                                                      \
   ELEMENT(ABS, 1)                                                                                                      \
-  ELEMENT(NOT, 1) ELEMENT(CAST, 1) ELEMENT(ADD, 2) ELEMENT(SUB, 2) ELEMENT(MUL, 2) ELEMENT(DIV, 2) ELEMENT(POW, 2)     \
-      ELEMENT(MIN, 2) ELEMENT(MAX, 2) ELEMENT(LT, 2) ELEMENT(LE, 2) ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2)      \
-          ELEMENT(OR, 2) ELEMENT(WHERE, 3)
+  ELEMENT(NOT, 1)                                                                                                      \
+  ELEMENT(CAST, 1)                                                                                                     \
+  ELEMENT(ADD, 2)                                                                                                      \
+  ELEMENT(SUB, 2)                                                                                                      \
+  ELEMENT(MUL, 2) ELEMENT(DIV, 2) ELEMENT(POW, 2) ELEMENT(MIN, 2) ELEMENT(MAX, 2) ELEMENT(LT, 2) ELEMENT(LE, 2)        \
+      ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2) ELEMENT(OR, 2) ELEMENT(WHERE, 3)
 
 typedef enum rt_op {
 #define RT_OP_ENUM(name, inputs) RT_##name,
@@ -103,6 +106,7 @@ struct atoll_rt {
   int normal, serial;
   int accumulates; /* made by differentiation; like cases, where recurrences pass */
   const char *spec;
+  int group; /* 1 + id of the node whose statement computes this one; 0: its own. See groups.c */
   atoll_rt_fn fn;
   void *user;
 };
@@ -137,6 +141,9 @@ struct rt_graph {
   int blocks, block_room;
 };
 
+/* Values of all bounds: by construction, or bound by name. USAGE: missing, contradictory, or not valid. */
+atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_t bound[RT_DIMS]);
+
 /* ---- construction (graph.c). Like constructors of the API: NULL after the first mistake, which the graph keeps ----
  */
 
@@ -160,6 +167,8 @@ rt_edge *rt_add_edge(atoll_rt *node, const rt_edge *e);
 void rt_set_shape(atoll_rt *node, int axes, const atoll_sym *const *shape);
 
 static inline atoll_rt *rt_src(const rt_graph *g, const rt_edge *e) { return g->node[e->src]; }
+/* Values that are always there: no statement computes or frees them. */
+static inline int rt_is_free(const atoll_rt *x) { return x->op == RT_INPUT || x->op == RT_CONST; }
 static inline int rt_has(const atoll_rt *x, int d) { return (int)(x->dims >> d & 1u); }
 
 const char *rt_op_name(rt_op op);
@@ -189,6 +198,7 @@ int rt_view_shape(rt_graph *g, const rt_edge *e, const atoll_sym *shape[RT_AXES]
 
 typedef struct rt_env {
   int64_t dim[RT_DIMS], bound[RT_DIMS], axis[RT_AXES];
+  int64_t loop[RT_LOOPS]; /* of a schedule: "_c0" ... */
 } rt_env;
 atoll_err rt_eval(const rt_graph *g, const atoll_sym *e, const rt_env *env, int64_t *out);
 

@@ -120,7 +120,7 @@ const char *rt_point_text(const atoll_rt *x, const int64_t point[RT_DIMS], char 
 /* ---- views ---- */
 
 static rt_env environment(const rt_interp *it, const int64_t *point) {
-  rt_env env = {{0}, {0}, {0}};
+  rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.dim, point, sizeof env.dim);
   memcpy(env.bound, it->bound, sizeof env.bound);
   return env;
@@ -214,6 +214,14 @@ static atoll_err missing(const atoll_rt *x, const rt_env *env, const atoll_rt *s
                     rt_point_text(src, q, there, sizeof there));
 }
 
+static atoll_err present(rt_interp *it, const atoll_rt *x, const rt_env *env, const atoll_rt *src, const int64_t *q,
+                         const rt_value **out) {
+  if (rt_is_free(src) && !rt_interp_value(it, src, q))
+    ATOLL_TRY(rt_interp_execute(it, src, q));
+  *out = rt_interp_value(it, src, q);
+  return *out ? ATOLL_OK : missing(x, env, src, q);
+}
+
 static atoll_err allocate(rt_value *v) {
   v->count = 1;
   for (int k = 0; k < v->axes; k++)
@@ -222,7 +230,7 @@ static atoll_err allocate(rt_value *v) {
   return v->data ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for a value of %lld elements", (long long)v->count);
 }
 
-static atoll_err gather(const rt_interp *it, const atoll_rt *x, const rt_edge *e, const rt_env *env, view *out) {
+static atoll_err gather(rt_interp *it, const atoll_rt *x, const rt_edge *e, const rt_env *env, view *out) {
   const atoll_rt *src = rt_src(it->g, e);
   window w;
   ATOLL_TRY(resolve(it, x, e, env, &w));
@@ -230,9 +238,7 @@ static atoll_err gather(const rt_interp *it, const atoll_rt *x, const rt_edge *e
   int64_t q[RT_DIMS], i = 0;
   memcpy(q, w.lo, sizeof q);
   if (rt_slices(it->g, e) == 0) {
-    one = rt_interp_value(it, src, q);
-    if (!one)
-      return missing(x, env, src, q);
+    ATOLL_TRY(present(it, x, env, src, q, &one));
     *out = (view){*one, 0};
     return ATOLL_OK;
   }
@@ -246,13 +252,11 @@ static atoll_err gather(const rt_interp *it, const atoll_rt *x, const rt_edge *e
   for (int k = 0; k < src->axes; k++)
     ATOLL_TRY(rt_eval(it->g, src->shape[k], &inner, &y.v.shape[y.v.axes++]));
   ATOLL_TRY(allocate(&y.v));
-  *out = y;
+  *out = y; /* the caller frees it, also when it cannot be filled */
   if (empty(&w, it->g->dims))
     return ATOLL_OK;
   do {
-    one = rt_interp_value(it, src, q);
-    if (!one)
-      return missing(x, env, src, q);
+    ATOLL_TRY(present(it, x, env, src, q, &one));
     memcpy(y.v.data + i, one->data, (size_t)one->count * sizeof *one->data);
     i += one->count;
   } while (next_point(&w, q));
@@ -385,7 +389,7 @@ static atoll_err reads(const atoll_rt *x, const rt_edge *e, const window *w, con
   return rt_eval(x->g, x->expr, env, out);
 }
 
-static atoll_err pick(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
+static atoll_err pick(rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
   const rt_edge *e = &x->in[0];
   const atoll_rt *src = rt_src(it->g, e);
   int64_t q[RT_DIMS];
@@ -399,9 +403,8 @@ static atoll_err pick(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_va
     ATOLL_TRY(reads(x, e, &w, q, env, &wanted));
     if (!wanted)
       continue;
-    const rt_value *v = rt_interp_value(it, src, q);
-    if (!v)
-      return missing(x, env, src, q);
+    const rt_value *v = NULL;
+    ATOLL_TRY(present(it, x, env, src, q, &v));
     ATOLL_TRY(add_point(x, env, v, slice_positions(it->g, e, &w, q, env), y));
   } while (next_point(&w, q));
   for (int64_t i = 0; i < y->count; i++)
@@ -411,7 +414,7 @@ static atoll_err pick(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_va
 
 /* ---- instances ---- */
 
-static atoll_err compute(const rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
+static atoll_err compute(rt_interp *it, const atoll_rt *x, rt_env *env, rt_value *y) {
   int first, last;
   atoll_err err = ATOLL_OK;
   if (x->op == RT_PICK)
@@ -463,7 +466,8 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
     return err != ATOLL_OK || x->op == RT_SINK ? err : atoll_fail(ATOLL_NOMEM, "no memory for an instance");
   }
   e->value = y;
-  it->bytes += bytes_of(&y);
+  if (!rt_is_free(x))
+    it->bytes += bytes_of(&y);
   if (it->bytes > it->peak)
     it->peak = it->bytes;
   return ATOLL_OK;
@@ -580,6 +584,29 @@ atoll_err rt_interp_points(rt_interp *it, const atoll_rt *x, atoll_err (*f)(void
   return ATOLL_OK;
 }
 
+atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_t bound[RT_DIMS]) {
+  rt_env env = {{0}, {0}, {0}, {0}};
+  int64_t valid = 1;
+  for (int d = 0; d < g->dims; d++) {
+    const rt_dim *dim = &g->dim[d];
+    bound[d] = dim->bound;
+    for (int k = 0; k < n; k++) {
+      if (strcmp(b[k].name, dim->bound_name) != 0)
+        continue;
+      if (dim->bound && dim->bound != b[k].bound)
+        return atoll_fail(ATOLL_USAGE, "bound '%s' is %lld by construction, %lld is given", dim->bound_name,
+                          (long long)dim->bound, (long long)b[k].bound);
+      bound[d] = b[k].bound;
+    }
+    if (bound[d] < 1)
+      return atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1", dim->bound_name);
+    env.bound[d] = bound[d];
+  }
+  if (g->valid)
+    ATOLL_TRY(rt_eval(g, g->valid, &env, &valid));
+  return valid ? ATOLL_OK : atoll_fail(ATOLL_USAGE, "with these bounds: %s", g->valid_text);
+}
+
 atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out) {
   rt_interp *it = calloc(1, sizeof *it);
   atoll_err err = ATOLL_OK;
@@ -591,21 +618,7 @@ atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n,
   it->binding = b;
   it->bindings = n;
   it->buckets = 1024;
-  for (int d = 0; d < g->dims && err == ATOLL_OK; d++) {
-    const atoll_rec_binding *given = bound_to(it, g->dim[d].bound_name);
-    it->bound[d] = g->dim[d].bound ? g->dim[d].bound : given ? given->bound : 0;
-    if (it->bound[d] < 1)
-      err = atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1", g->dim[d].bound_name);
-    else if (given && given->bound != it->bound[d])
-      err = atoll_fail(ATOLL_USAGE, "bound '%s' is %lld by construction, %lld is given", g->dim[d].bound_name,
-                       (long long)it->bound[d], (long long)given->bound);
-  }
-  rt_env env = environment(it, (const int64_t[RT_DIMS]){0});
-  int64_t valid = 1;
-  if (err == ATOLL_OK && g->valid)
-    err = rt_eval(g, g->valid, &env, &valid);
-  if (err == ATOLL_OK && !valid)
-    err = atoll_fail(ATOLL_USAGE, "with these bounds: %s", g->valid_text);
+  err = rt_bounds(g, b, n, it->bound);
   if (err != ATOLL_OK)
     rt_interp_destroy(&it);
   *out = it;

@@ -58,7 +58,7 @@ static void print_leaf(const rt_graph *g, const atoll_sym *e, const char *suffix
   if (v.type == ATOLL_SYM_BOOL)
     fputs(v.i ? "(0 = 0)" : "(0 = 1)", out);
   else
-    fprintf(out, v.i < 0 ? "(%lld)" : "%lld", (long long)v.i);
+    fprintf(out, "%lld", (long long)v.i);
 }
 
 /* The first choice inside of an integer expression, which isl's language has no general form for. */

@@ -224,5 +224,34 @@ ATOLL_API atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *b
 /** The graph as text, one node a line. */
 ATOLL_API atoll_err atoll_rec_print(atoll_rec *c, FILE *out);
 
+typedef struct atoll_rec_params {
+  /** Names of optional passes in order, separated by commas; NULL: all of them (atoll_rec_passes()). */
+  const char *passes;
+  /** Dimensions, separated by commas, that "vectorize" turns into axes; NULL: none. */
+  const char *vectorize;
+  /** Bounds given at run will be at least this; 0: 1. Larger values leave out code for small bounds. */
+  int64_t least;
+  /** Operations of isl before the simpler scheduler takes over; 0: a default, 1: at once. */
+  unsigned long budget;
+  /** The graph before and after each pass and the schedule go here; NULL: nowhere. */
+  FILE *trace;
+} atoll_rec_params;
+
+/** All optional passes in their order. */
+ATOLL_API const char *atoll_rec_passes(void);
+ATOLL_API void atoll_rec_params_init(atoll_rec_params *p);
+/** Checks, transforms and schedules. USAGE: a mistake of construction; an index outside of a domain (for every bound),
+ * a point that no case covers, a case that never applies, a definition that needs itself: no order exists. *out: owned;
+ *  borrows the context's expressions and the users of functions. */
+ATOLL_API atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out);
+ATOLL_API void atoll_rec_program_destroy(atoll_rec_program **program);
+/** Graph and schedule as text. */
+ATOLL_API void atoll_rec_program_print(const atoll_rec_program *program, FILE *out);
+/** Executes the schedule. Errors as of atoll_rec_interpret(). */
+ATOLL_API atoll_err atoll_rec_run(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
+/** Most bytes that values (not inputs) occupy at any time of a run, exactly, by walking the schedule. */
+ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
+                                         int64_t *peak);
+
 ATOLL_END_C
 #endif

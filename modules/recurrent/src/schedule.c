@@ -1,0 +1,419 @@
+/* Order of execution from the dependences, in three steps.
+ *
+ * 1. Every group is a statement with the domain of its head. Dependences are the edges' index maps. isl (its defaults:
+ * of its options treat_coalescing=0 was seen to give trees that break dependences) finds an order; proximity, which
+ * asks it to keep things close, looks at the last point of a slice only, because with all points a reader of a window
+ * would not be fused with the writer that runs ahead of it. When isl exceeds its budget or its order fails the check,
+ *    shifts.c finds one.
+ * 2. The order is checked against the dependences, whoever made it.
+ * 3. A value is freed right after its last reader: the time of that is the lexicographic maximum of the readers' times,
+ * an exact function of the point, so frees need no part in the search and cannot be early or late.
+ *
+ * isl's syntax tree of that becomes our own. */
+#include "schedule.h"
+
+#include <isl/aff.h>
+#include <isl/ast.h>
+#include <isl/ast_build.h>
+#include <isl/id.h>
+#include <isl/options.h>
+#include <isl/schedule.h>
+#include <isl/space.h>
+#include <isl/union_map.h>
+#include <isl/union_set.h>
+#include <isl/val.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes.h"
+#include "poly.h"
+#include "shifts.h"
+
+enum { DEFAULT_BUDGET = 60000000 };
+
+/* ---- dependences ---- */
+
+static int has_statement(const atoll_rt *x) { return x && !rt_is_free(x); }
+
+/* Statement tuples are named after heads; all members of a group have the head's domain. */
+static isl_map *between_statements(isl_map *access, const atoll_rt *reader, const atoll_rt *src) {
+  char from[16], to[16];
+  (void)snprintf(from, sizeof from, "S%d", rt_head(reader));
+  (void)snprintf(to, sizeof to, "S%d", rt_head(src));
+  return isl_map_set_tuple_name(isl_map_set_tuple_name(access, isl_dim_in, from), isl_dim_out, to);
+}
+
+/* Of one edge, reader -> what it reads, or NULL when the edge needs no order (*skip). */
+static isl_map *dependence(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int k, int *skip) {
+  const atoll_rt *src = rt_src(g, &x->in[k]);
+  *skip = !has_statement(src) || (rt_head(x) == rt_head(src) && rt_is_identity(g, &x->in[k]));
+  if (*skip)
+    return NULL;
+  isl_map *access = isl_map_intersect_range(rt_poly_access(ctx, x, k), rt_poly_domain(ctx, src));
+  return between_statements(access, x, src);
+}
+
+/* A sink sees its points in lexicographic order. */
+static isl_map *sink_order(isl_ctx *ctx, const atoll_rt *x) {
+  isl_set *domain = rt_poly_domain(ctx, x);
+  isl_map *later = isl_map_lex_gt(isl_set_get_space(domain)); /* p -> earlier p' */
+  later = isl_map_intersect_domain(later, isl_set_copy(domain));
+  return isl_map_intersect_range(later, domain);
+}
+
+static atoll_err collect(struct rt_order *o, const rt_graph *g) {
+  isl_ctx *ctx = o->ctx;
+  isl_space *space = isl_space_params_alloc(ctx, 0);
+  o->domain = isl_union_set_empty(isl_space_copy(space));
+  o->needs = isl_union_map_empty(isl_space_copy(space));
+  o->near = isl_union_map_empty(space);
+  for (int i = 0; i < g->nodes; i++) {
+    const atoll_rt *x = g->node[i];
+    int skip;
+    if (!has_statement(x))
+      continue;
+    if (rt_head(x) == x->id)
+      o->domain = isl_union_set_union(o->domain, isl_union_set_from_set(rt_poly_domain(ctx, x)));
+    for (int k = 0; k < x->inputs; k++) {
+      isl_map *d = dependence(ctx, g, x, k, &skip);
+      if (skip)
+        continue;
+      o->near = isl_union_map_union(o->near, isl_union_map_from_map(isl_map_lexmax(isl_map_copy(d))));
+      o->needs = isl_union_map_union(o->needs, isl_union_map_from_map(d));
+    }
+    if (x->op == RT_SINK && x->dims)
+      o->needs = isl_union_map_union(o->needs, isl_union_map_from_map(sink_order(ctx, x)));
+  }
+  o->domain = isl_union_set_intersect_params(o->domain, isl_set_copy(o->context));
+  o->needs = isl_union_map_coalesce(isl_union_map_intersect_params(o->needs, isl_set_copy(o->context)));
+  o->near = isl_union_map_intersect_params(o->near, isl_set_copy(o->context));
+  return o->domain && o->needs && o->near ? ATOLL_OK : rt_poly_error(ctx, "schedule: dependences");
+}
+
+/* ---- an order ---- */
+
+/* Whether every reader comes strictly after what it reads. */
+static isl_bool is_legal(const struct rt_order *o, isl_union_map *time) {
+  isl_union_map *pairs = isl_union_map_copy(o->needs); /* becomes: time of the reader -> time of what it reads */
+  pairs = isl_union_map_apply_domain(pairs, isl_union_map_copy(time));
+  pairs = isl_union_map_apply_range(pairs, isl_union_map_copy(time));
+  if (isl_union_map_is_empty(pairs) == isl_bool_true) {
+    isl_union_map_free(pairs);
+    return isl_bool_true;
+  }
+  isl_map *m = isl_map_from_union_map(pairs);
+  m = isl_map_intersect(m, isl_map_lex_le(isl_space_domain(isl_map_get_space(m))));
+  isl_bool none = isl_map_is_empty(m);
+  isl_map_free(m);
+  return none;
+}
+
+static isl_union_map *order_by_isl(const struct rt_order *o, unsigned long budget) {
+  isl_schedule_constraints *c = isl_schedule_constraints_on_domain(isl_union_set_copy(o->domain));
+  c = isl_schedule_constraints_set_context(c, isl_set_copy(o->context));
+  c = isl_schedule_constraints_set_validity(c, isl_union_map_reverse(isl_union_map_copy(o->needs)));
+  c = isl_schedule_constraints_set_proximity(c, isl_union_map_reverse(isl_union_map_copy(o->near)));
+  isl_ctx_reset_operations(o->ctx);
+  isl_ctx_set_max_operations(o->ctx, budget);
+  isl_schedule *s = isl_schedule_constraints_compute_schedule(c);
+  isl_union_map *time =
+      s ? isl_union_map_intersect_domain(isl_schedule_get_map(s), isl_union_set_copy(o->domain)) : NULL;
+  isl_schedule_free(s);
+  isl_ctx_set_max_operations(o->ctx, 0);
+  isl_ctx_reset_operations(o->ctx);
+  isl_ctx_reset_error(o->ctx);
+  return time;
+}
+
+static atoll_err find_order(const struct rt_order *o, const rt_graph *g, unsigned long budget, isl_union_map **time,
+                            const char **method) {
+  *method = "isl";
+  *time = budget == 1 ? NULL : order_by_isl(o, budget);
+  if (*time && is_legal(o, *time) == isl_bool_true)
+    return ATOLL_OK;
+  isl_union_map_free(*time);
+  *time = NULL;
+  *method = "shifts";
+  ATOLL_TRY(rt_shifts(o, g, time));
+  isl_bool legal = is_legal(o, *time);
+  if (legal == isl_bool_true)
+    return ATOLL_OK;
+  isl_union_map_free(*time);
+  *time = NULL;
+  return legal == isl_bool_error ? rt_poly_error(o->ctx, "schedule")
+                                 : atoll_fail(ATOLL_INTERNAL, "schedule: no legal order was found");
+}
+
+/* ---- frees ---- */
+
+/* time with one more coordinate of this value. */
+static isl_map *append(isl_map *time, int value) {
+  unsigned n = (unsigned)isl_map_dim(time, isl_dim_out);
+  time = isl_map_add_dims(time, isl_dim_out, 1);
+  return isl_map_fix_si(time, isl_dim_out, n, value);
+}
+
+static isl_stat append_zero(isl_map *m, void *user) {
+  isl_union_map **sum = user;
+  *sum = isl_union_map_union(*sum, isl_union_map_from_map(append(m, 0)));
+  return *sum ? isl_stat_ok : isl_stat_error;
+}
+
+/* F<id>[q] -> the time of the last that reads the value at q, or of its own computation. */
+static isl_map *last_use(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, isl_union_map *time, isl_set *context) {
+  char name[16];
+  isl_set *domain = isl_set_intersect_params(rt_poly_domain(ctx, x), isl_set_copy(context));
+  isl_map *self = isl_map_identity(isl_space_map_from_set(isl_set_get_space(domain)));
+  (void)snprintf(name, sizeof name, "S%d", rt_head(x));
+  self = isl_map_set_tuple_name(isl_map_intersect_domain(self, isl_set_copy(domain)), isl_dim_out, name);
+  isl_union_map *users = isl_union_map_from_map(self);
+  for (int i = 0; i < g->nodes; i++) {
+    const atoll_rt *y = g->node[i];
+    for (int k = 0; y && k < y->inputs; k++) {
+      if (y->in[k].src != x->id)
+        continue;
+      isl_map *use = isl_map_reverse(isl_map_intersect_range(rt_poly_access(ctx, y, k), isl_set_copy(domain)));
+      (void)snprintf(name, sizeof name, "S%d", rt_head(y));
+      users = isl_union_map_union(users, isl_union_map_from_map(isl_map_set_tuple_name(use, isl_dim_out, name)));
+    }
+  }
+  isl_set_free(domain);
+  isl_map *when = isl_map_from_union_map(isl_union_map_apply_range(users, isl_union_map_copy(time)));
+  (void)snprintf(name, sizeof name, "F%d", x->id);
+  return isl_map_set_tuple_name(append(isl_map_coalesce(isl_map_lexmax(when)), 1), isl_dim_in, name);
+}
+
+static isl_union_map *with_frees(const struct rt_order *o, const rt_graph *g, isl_union_map *time) {
+  isl_union_map *all = isl_union_map_empty(isl_union_map_get_space(time));
+  (void)isl_union_map_foreach_map(time, append_zero, &all);
+  for (int i = 0; i < g->nodes; i++)
+    if (has_statement(g->node[i]) && g->node[i]->op != RT_SINK && rt_is_read_outside(g, g->node[i]))
+      all = isl_union_map_union(all, isl_union_map_from_map(last_use(o->ctx, g, g->node[i], time, o->context)));
+  return all;
+}
+
+/* ---- isl's tree to ours ---- */
+
+struct conversion {
+  rt_graph *g; /* for its pool of expressions; unchanged */
+  isl_ctx *ctx;
+  int depth;
+  const atoll_sym *value[RT_LOOPS + 1]; /* of loop variables: themselves, or the only value */
+  char name[RT_LOOPS + 1][8];
+  int loops; /* loops around, also those of one iteration */
+};
+
+static const atoll_sym *variable(void *arg, const char *name) {
+  const struct conversion *c = arg;
+  for (int k = 0; k < c->loops; k++)
+    if (strcmp(c->name[k], name) == 0)
+      return c->value[k];
+  for (int d = 0; d < c->g->dims; d++)
+    if (strcmp(name, c->g->dim[d].bound_name) == 0)
+      return c->g->dim[d].size;
+  return NULL;
+}
+
+static rt_tree *new_tree(rt_tree_kind kind) {
+  rt_tree *t = calloc(1, sizeof *t);
+  if (t)
+    t->kind = kind;
+  return t;
+}
+
+static atoll_err add_child(rt_tree *t, rt_tree *child) {
+  if (t->children == t->room) {
+    int room = t->room ? 2 * t->room : 2;
+    rt_tree **more = realloc(t->child, (size_t)room * sizeof(rt_tree *));
+    if (!more) {
+      rt_tree_destroy(&child);
+      return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+    }
+    t->child = more;
+    t->room = room;
+  }
+  t->child[t->children++] = child;
+  return ATOLL_OK;
+}
+
+/* Takes e. */
+static atoll_err expression(struct conversion *c, isl_ast_expr *e, const atoll_sym **out) {
+  *out = e ? rt_poly_sym(c->g, e, variable, c) : NULL;
+  isl_ast_expr_free(e);
+  return *out ? ATOLL_OK : rt_poly_error(c->ctx, "schedule: an expression");
+}
+
+static atoll_err convert(struct conversion *c, isl_ast_node *node, rt_tree *parent);
+
+static atoll_err convert_for(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
+  isl_ast_expr *iterator = isl_ast_node_for_get_iterator(node);
+  isl_id *id = isl_ast_expr_get_id(iterator);
+  const atoll_sym *first = NULL, *step = NULL;
+  atoll_err err = ATOLL_OK;
+  rt_tree *t = NULL;
+  int once = isl_ast_node_for_is_degenerate(node) == isl_bool_true;
+  if (c->loops >= RT_LOOPS)
+    ATOLL_TRY_GOTO(err, clean, atoll_fail(ATOLL_INTERNAL, "schedule: more than %d loops in each other", RT_LOOPS));
+  ATOLL_TRY_GOTO(err, clean, expression(c, isl_ast_node_for_get_init(node), &first));
+  (void)snprintf(c->name[c->loops], sizeof c->name[0], "%s", isl_id_get_name(id));
+  if (once) {
+    c->value[c->loops++] = first;
+  } else {
+    char name[8];
+    t = new_tree(RT_FOR);
+    if (!t)
+      ATOLL_TRY_GOTO(err, clean, atoll_fail(ATOLL_NOMEM, "schedule: no memory"));
+    (void)snprintf(name, sizeof name, "_c%d", c->depth);
+    t->depth = c->depth;
+    t->first = first;
+    c->value[c->loops++] = atoll_sym_var(c->g->syms, name, ATOLL_SYM_INT);
+    ATOLL_TRY_GOTO(err, left, expression(c, isl_ast_node_for_get_cond(node), &t->cond));
+    ATOLL_TRY_GOTO(err, left, expression(c, isl_ast_node_for_get_inc(node), &step));
+    if (!rt_is_const(step, &t->step))
+      ATOLL_TRY_GOTO(err, left, atoll_fail(ATOLL_INTERNAL, "schedule: a loop's step varies"));
+    c->depth++;
+  }
+  isl_ast_node *body = isl_ast_node_for_get_body(node);
+  err = convert(c, body, once ? parent : t);
+  isl_ast_node_free(body);
+  c->depth -= !once;
+left:
+  c->loops--;
+clean:
+  isl_id_free(id);
+  isl_ast_expr_free(iterator);
+  if (err == ATOLL_OK && t)
+    return add_child(parent, t);
+  rt_tree_destroy(&t);
+  return err;
+}
+
+static atoll_err convert_if(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
+  rt_tree *t = new_tree(RT_IF);
+  isl_ast_node *branch[2] = {isl_ast_node_if_get_then_node(node), NULL};
+  if (isl_ast_node_if_has_else_node(node) == isl_bool_true)
+    branch[1] = isl_ast_node_if_get_else_node(node);
+  atoll_err err = t ? expression(c, isl_ast_node_if_get_cond(node), &t->cond) : atoll_fail(ATOLL_NOMEM, "schedule");
+  for (int k = 0; k < 2; k++) {
+    rt_tree *seq = err == ATOLL_OK && branch[k] ? new_tree(RT_SEQ) : NULL;
+    if (seq) {
+      err = convert(c, branch[k], seq);
+      if (err == ATOLL_OK)
+        err = add_child(t, seq);
+      else
+        rt_tree_destroy(&seq);
+    }
+    isl_ast_node_free(branch[k]);
+  }
+  if (err == ATOLL_OK)
+    return add_child(parent, t);
+  rt_tree_destroy(&t);
+  return err;
+}
+
+/* A user node is a call: S7(point) or F7(point). */
+static atoll_err convert_statement(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
+  rt_tree *t = new_tree(RT_STATEMENT);
+  isl_ast_expr *call = isl_ast_node_user_get_expr(node), *name = isl_ast_expr_op_get_arg(call, 0);
+  isl_id *id = isl_ast_expr_get_id(name);
+  const char *text = id ? isl_id_get_name(id) : NULL;
+  atoll_err err = t && text ? ATOLL_OK : rt_poly_error(c->ctx, "schedule: a statement");
+  if (err == ATOLL_OK) {
+    int k = 1;
+    t->what = text[0] == 'F' ? RT_DO_FREE : RT_DO_EXECUTE;
+    t->node = atoi(text + 1);
+    for (int d = 0; d < c->g->dims && err == ATOLL_OK; d++)
+      if (rt_has(c->g->node[t->node], d))
+        err = expression(c, isl_ast_expr_op_get_arg(call, k++), &t->point[d]);
+  }
+  isl_id_free(id);
+  isl_ast_expr_free(name);
+  isl_ast_expr_free(call);
+  if (err == ATOLL_OK)
+    return add_child(parent, t);
+  rt_tree_destroy(&t);
+  return err;
+}
+
+/* Adds what node does to parent: a SEQ, or a FOR, which gets a SEQ of its own. */
+static atoll_err convert(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
+  atoll_err err = ATOLL_OK;
+  if (parent->kind == RT_FOR) {
+    rt_tree *seq = new_tree(RT_SEQ);
+    ATOLL_TRY(seq ? add_child(parent, seq) : atoll_fail(ATOLL_NOMEM, "schedule: no memory"));
+    parent = seq;
+  }
+  switch (isl_ast_node_get_type(node)) {
+  case isl_ast_node_for:
+    return convert_for(c, node, parent);
+  case isl_ast_node_if:
+    return convert_if(c, node, parent);
+  case isl_ast_node_user:
+    return convert_statement(c, node, parent);
+  case isl_ast_node_block: {
+    isl_ast_node_list *list = isl_ast_node_block_get_children(node);
+    for (int k = 0; err == ATOLL_OK && k < isl_ast_node_list_n_ast_node(list); k++) {
+      isl_ast_node *child = isl_ast_node_list_get_ast_node(list, k);
+      err = convert(c, child, parent);
+      isl_ast_node_free(child);
+    }
+    isl_ast_node_list_free(list);
+    return err;
+  }
+  default:
+    return rt_poly_error(c->ctx, "schedule: syntax tree");
+  }
+}
+
+static atoll_err tree_of(const struct rt_order *o, const rt_graph *g, isl_union_map *time, rt_tree **out) {
+  isl_ast_build *build = isl_ast_build_from_context(isl_set_copy(o->context));
+  isl_ast_node *node = isl_ast_build_node_from_schedule_map(build, time);
+  isl_ast_build_free(build);
+  if (!node)
+    return rt_poly_error(o->ctx, "schedule: syntax tree");
+  struct conversion c = {.g = (rt_graph *)g, .ctx = o->ctx};
+  rt_tree *root = new_tree(RT_SEQ);
+  atoll_err err = root ? convert(&c, node, root) : atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  isl_ast_node_free(node);
+  if (err != ATOLL_OK)
+    rt_tree_destroy(&root);
+  *out = root;
+  return err;
+}
+
+/* ---- the whole ---- */
+
+static isl_set *context(isl_ctx *ctx, const rt_graph *g, const rt_schedule_params *p) {
+  isl_set *c = rt_poly_context(ctx, g);
+  for (int d = 0; p && d < g->dims; d++) {
+    int at = isl_set_find_dim_by_name(c, isl_dim_param, g->dim[d].bound_name);
+    if (at >= 0 && p->least[d] > 1)
+      c = isl_set_lower_bound_si(c, isl_dim_param, (unsigned)at, (int)p->least[d]);
+  }
+  return c;
+}
+
+atoll_err rt_schedule_create(const rt_graph *g, const rt_schedule_params *p, rt_schedule *out) {
+  struct rt_order o = {.ctx = rt_poly_create()};
+  rt_schedule s = {NULL, NULL};
+  isl_union_map *time = NULL;
+  if (!o.ctx)
+    return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  o.context = context(o.ctx, g, p);
+  atoll_err err = collect(&o, g);
+  if (err == ATOLL_OK)
+    err = find_order(&o, g, p && p->budget ? p->budget : DEFAULT_BUDGET, &time, &s.method);
+  if (err == ATOLL_OK)
+    err = tree_of(&o, g, with_frees(&o, g, time), &s.tree);
+  isl_union_map_free(time);
+  isl_union_set_free(o.domain);
+  isl_union_map_free(o.needs);
+  isl_union_map_free(o.near);
+  isl_set_free(o.context);
+  isl_ctx_free(o.ctx);
+  if (err == ATOLL_OK)
+    *out = s;
+  return err;
+}
+
+void rt_schedule_destroy(rt_schedule *s) { rt_tree_destroy(&s->tree); }

@@ -1,0 +1,363 @@
+/* Loops by levels. At each level the statements' strongly connected components are taken in the order of dependences;
+ * neighbours share a loop over one dimension, in one direction, as far as shifts allow: with theta(S) = +-p_d +
+ * shift(S), an edge whose least distance along the dimension is m wants shift(reader) >= shift(source) - m, a system of
+ * difference constraints that Bellman and Ford's algorithm solves or proves to have none. Edges that come out strictly
+ * satisfied are done, the rest goes to the next level. (Allen and Kennedy's loop distribution with shifted fusion.) */
+#include "shifts.h"
+
+#include <isl/constraint.h>
+#include <isl/id.h>
+#include <isl/ilp.h>
+#include <isl/local_space.h>
+#include <isl/map.h>
+#include <isl/set.h>
+#include <isl/val.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "poly.h"
+
+enum { ENTRIES = 2 * RT_DIMS + 2 };
+
+typedef struct entry { /* one coordinate of a statement's time */
+  int dim;             /* -1: shift alone */
+  int sign;
+  int64_t shift;
+} entry;
+
+typedef struct statement {
+  int node; /* of the group's head */
+  entry time[ENTRIES];
+  int entries;
+  unsigned used; /* dimensions that have a loop */
+  int64_t shift; /* at the level that is being tried */
+  int component, visit, low;
+} statement;
+
+typedef struct edge {
+  int reader, src; /* statements */
+  isl_map *map;    /* pairs that are not ordered yet */
+  int both;        /* mask: dimensions of both */
+  int64_t least[RT_DIMS][2];
+  char bounded[RT_DIMS][2]; /* for the direction + and - */
+  int done;
+} edge;
+
+struct shifts {
+  const rt_graph *g;
+  statement *s;
+  int statements;
+  edge *e;
+  int edges, room;
+  isl_ctx *ctx;
+  atoll_err err;
+};
+
+/* ---- edges ---- */
+
+static int position(const atoll_rt *x, int dim) { return __builtin_popcount(x->dims & ((1u << dim) - 1)); }
+
+/* Least of out - in and of in - out along one dimension. */
+static void distance(edge *e, isl_map *map, const atoll_rt *reader, const atoll_rt *src, int d) {
+  isl_map *m = isl_map_copy(map);
+  int in = position(reader, d), out = position(src, d);
+  unsigned n = (unsigned)isl_map_dim(m, isl_dim_in);
+  m = isl_map_reset_tuple_id(isl_map_reset_tuple_id(m, isl_dim_in), isl_dim_out);
+  m = isl_map_project_out(m, isl_dim_in, (unsigned)in + 1, n - (unsigned)in - 1);
+  m = isl_map_project_out(m, isl_dim_in, 0, (unsigned)in);
+  n = (unsigned)isl_map_dim(m, isl_dim_out);
+  m = isl_map_project_out(m, isl_dim_out, (unsigned)out + 1, n - (unsigned)out - 1);
+  m = isl_map_project_out(m, isl_dim_out, 0, (unsigned)out);
+  m = isl_map_project_out(m, isl_dim_param, 0, (unsigned)isl_map_dim(m, isl_dim_param));
+  isl_set *delta = isl_map_deltas(m); /* source - reader */
+  isl_val *most = isl_set_dim_max_val(isl_set_copy(delta), 0), *least = isl_set_dim_min_val(delta, 0);
+  e->bounded[d][0] = isl_val_is_int(most) == isl_bool_true;
+  e->bounded[d][1] = isl_val_is_int(least) == isl_bool_true;
+  e->least[d][0] = e->bounded[d][0] ? -isl_val_get_num_si(most) : 0;
+  e->least[d][1] = e->bounded[d][1] ? isl_val_get_num_si(least) : 0;
+  isl_val_free(most);
+  isl_val_free(least);
+}
+
+static void measure(const struct shifts *a, edge *e) {
+  const atoll_rt *reader = a->g->node[a->s[e->reader].node], *src = a->g->node[a->s[e->src].node];
+  e->done = isl_map_is_empty(e->map) == isl_bool_true;
+  for (int d = 0; d < a->g->dims && !e->done; d++)
+    if (e->both >> d & 1)
+      distance(e, e->map, reader, src, d);
+}
+
+/* Leaves the pairs that the loop over d gives the same time. */
+static void restrict_to_ties(const struct shifts *a, edge *e, int d, int direction) {
+  const statement *r = &a->s[e->reader], *q = &a->s[e->src];
+  int sign = direction ? -1 : 1;
+  isl_constraint *c = isl_constraint_alloc_equality(isl_local_space_from_space(isl_map_get_space(e->map)));
+  c = isl_constraint_set_coefficient_si(c, isl_dim_in, position(a->g->node[r->node], d), sign);
+  c = isl_constraint_set_coefficient_si(c, isl_dim_out, position(a->g->node[q->node], d), -sign);
+  c = isl_constraint_set_constant_si(c, (int)(r->shift - q->shift));
+  e->map = isl_map_add_constraint(e->map, c);
+  measure(a, e);
+}
+
+static int find(const struct shifts *a, const char *tuple) {
+  int id = atoi(tuple + 1);
+  for (int i = 0; i < a->statements; i++)
+    if (a->s[i].node == id)
+      return i;
+  return -1;
+}
+
+static isl_stat add_edge(isl_map *map, void *user) {
+  struct shifts *a = user;
+  if (a->edges == a->room) {
+    int room = a->room ? 2 * a->room : 32;
+    edge *more = realloc(a->e, (size_t)room * sizeof *more);
+    if (!more) {
+      a->err = atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+      isl_map_free(map);
+      return isl_stat_error;
+    }
+    a->e = more;
+    a->room = room;
+  }
+  edge *e = &a->e[a->edges++];
+  memset(e, 0, sizeof *e);
+  e->reader = find(a, isl_map_get_tuple_name(map, isl_dim_in));
+  e->src = find(a, isl_map_get_tuple_name(map, isl_dim_out));
+  e->both = (int)(a->g->node[a->s[e->reader].node]->dims & a->g->node[a->s[e->src].node]->dims);
+  e->map = map;
+  measure(a, e);
+  return isl_stat_ok;
+}
+
+/* ---- components (Tarjan); numbered so that sources come first ---- */
+
+struct search {
+  struct shifts *a;
+  const int *in; /* per statement: part of this level */
+  int *stack, n, visits, components;
+};
+
+static void connect(struct search *c, int v) {
+  statement *s = c->a->s;
+  s[v].visit = s[v].low = ++c->visits;
+  s[v].component = -1;
+  c->stack[c->n++] = v;
+  for (int k = 0; k < c->a->edges; k++) {
+    const edge *e = &c->a->e[k];
+    if (e->done || e->reader != v || !c->in[e->src])
+      continue;
+    int w = e->src;
+    if (!s[w].visit)
+      connect(c, w);
+    if (s[w].component < 0 && s[w].low < s[v].low)
+      s[v].low = s[w].low;
+  }
+  if (s[v].low != s[v].visit)
+    return;
+  for (int w = -1; w != v;) {
+    w = c->stack[--c->n];
+    s[w].component = c->components;
+  }
+  c->components++;
+}
+
+/* ---- one loop ---- */
+
+/* Shifts for the statements of components [first, last] along d; 0 when there are none. */
+static int try_loop(struct shifts *a, const int *in, int first, int last, int d, int direction) {
+  statement *s = a->s;
+  int count = 0;
+  for (int i = 0; i < a->statements; i++) {
+    if (!in[i] || s[i].component < first || s[i].component > last)
+      continue;
+    if (!rt_has(a->g->node[s[i].node], d) || s[i].used >> d & 1u)
+      return 0;
+    s[i].shift = 0;
+    count++;
+  }
+  for (int round = 0; round <= count; round++) {
+    int changed = 0;
+    for (int k = 0; k < a->edges; k++) {
+      const edge *e = &a->e[k];
+      const statement *r = &s[e->reader], *q = &s[e->src];
+      if (e->done || !in[e->reader] || !in[e->src] || r->component < first || r->component > last ||
+          q->component < first || q->component > last)
+        continue;
+      if (!e->bounded[d][direction])
+        return 0;
+      int64_t least = q->shift - e->least[d][direction];
+      if (r->shift < least) {
+        s[e->reader].shift = least;
+        changed = 1;
+      }
+    }
+    if (!changed)
+      return 1;
+  }
+  return 0;
+}
+
+static void put(statement *s, int dim, int sign, int64_t shift) {
+  s->time[s->entries++] = (entry){dim, sign, shift};
+  if (dim >= 0)
+    s->used |= 1u << dim;
+}
+
+static atoll_err level(struct shifts *a, const int *in);
+
+/* The cluster of components [first, last] gets this loop, then the next level. */
+static atoll_err descend(struct shifts *a, const int *in, int first, int last, int d, int direction) {
+  statement *s = a->s;
+  int *inner = calloc((size_t)a->statements + 1, sizeof *inner);
+  if (!inner)
+    return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  for (int i = 0; i < a->statements; i++)
+    if (in[i] && s[i].component >= first && s[i].component <= last) {
+      inner[i] = 1;
+      put(&s[i], d, direction ? -1 : 1, s[i].shift);
+    }
+  for (int k = 0; k < a->edges; k++) {
+    edge *e = &a->e[k];
+    if (!e->done && inner[e->reader] && inner[e->src])
+      restrict_to_ties(a, e, d, direction);
+  }
+  atoll_err err = level(a, inner);
+  free(inner);
+  return err;
+}
+
+static int find_components(struct shifts *a, const int *in, int *stack) {
+  struct search c = {.a = a, .in = in, .stack = stack};
+  for (int i = 0; i < a->statements; i++)
+    a->s[i].visit = 0;
+  for (int i = 0; i < a->statements; i++)
+    if (in[i] && !a->s[i].visit)
+      connect(&c, i);
+  return c.components;
+}
+
+/* A component of one statement without an edge to itself needs no loop for the order's sake. */
+static int has_cycle(const struct shifts *a, const int *in, int component) {
+  for (int k = 0; k < a->edges; k++) {
+    const edge *e = &a->e[k];
+    if (!e->done && in[e->reader] && in[e->src] && a->s[e->reader].component == component &&
+        a->s[e->src].component == component)
+      return 1;
+  }
+  return 0;
+}
+
+/* The longest cluster that starts at component `first`. */
+static int choose(struct shifts *a, const int *in, int first, int components, int *dim, int *direction) {
+  int best = -1;
+  for (int d = 0; d < a->g->dims; d++)
+    for (int way = 0; way < 2; way++) {
+      int last = first;
+      while (last < components && try_loop(a, in, first, last, d, way))
+        last++;
+      if (last - 1 > best && last > first) {
+        best = last - 1;
+        *dim = d;
+        *direction = way;
+      }
+    }
+  return best;
+}
+
+static atoll_err level(struct shifts *a, const int *in) {
+  int *stack = calloc((size_t)a->statements + 1, sizeof *stack),
+      *component = calloc((size_t)a->statements + 1, sizeof *component);
+  atoll_err err = stack && component ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  int components = err == ATOLL_OK ? find_components(a, in, stack) : 0;
+  for (int i = 0; i < a->statements && err == ATOLL_OK; i++)
+    component[i] = a->s[i].component;
+  for (int first = 0, cluster = 0; first < components && err == ATOLL_OK; cluster++) {
+    int d = -1, direction = 0;
+    /* deeper levels number components anew */
+    for (int i = 0; i < a->statements; i++)
+      a->s[i].component = component[i];
+    int last = choose(a, in, first, components, &d, &direction);
+    if (last < 0 && has_cycle(a, in, first)) {
+      err = atoll_fail(ATOLL_INFEASIBLE, "schedule: no loop over one dimension orders a recurrence");
+      break;
+    }
+    for (int i = 0; i < a->statements; i++)
+      if (in[i] && a->s[i].component >= first && a->s[i].component <= (last < 0 ? first : last))
+        put(&a->s[i], -1, 0, cluster);
+    if (last >= 0 && try_loop(a, in, first, last, d, direction))
+      err = descend(a, in, first, last, d, direction);
+    first = last < 0 ? first + 1 : last + 1;
+  }
+  free(stack);
+  free(component);
+  return err;
+}
+
+/* ---- the result ---- */
+
+static isl_union_map *read_times(const struct shifts *a) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  int length = 0;
+  if (!f)
+    return NULL;
+  for (int i = 0; i < a->statements; i++)
+    if (a->s[i].entries > length)
+      length = a->s[i].entries;
+  rt_poly_print_parameters(a->g, f);
+  fputs("{ ", f);
+  for (int i = 0; i < a->statements; i++) {
+    const statement *s = &a->s[i];
+    const atoll_rt *x = a->g->node[s->node];
+    int k = 0;
+    fprintf(f, "%sS%d[", i ? "; " : "", s->node);
+    for (int d = 0; d < a->g->dims; d++)
+      if (rt_has(x, d))
+        fprintf(f, "%s%s", k++ ? "," : "", a->g->dim[d].name);
+    fputs("] -> [", f);
+    for (k = 0; k < length; k++) {
+      const entry *t = k < s->entries ? &s->time[k] : &(entry){-1, 0, 0};
+      fprintf(f, "%s%lld", k ? ", " : "", (long long)t->shift);
+      if (t->dim >= 0)
+        fprintf(f, " %c %s", t->sign < 0 ? '-' : '+', a->g->dim[t->dim].name);
+    }
+    fputs("]", f);
+  }
+  fputs(" }", f);
+  isl_union_map *map = fclose(f) == 0 ? isl_union_map_read_from_str(a->ctx, text) : NULL;
+  free(text);
+  return map;
+}
+
+static int collect_statements(struct shifts *a) {
+  a->s = calloc((size_t)a->g->nodes + 1, sizeof *a->s);
+  for (int i = 0; a->s && i < a->g->nodes; i++) {
+    const atoll_rt *x = a->g->node[i];
+    if (x && !rt_is_free(x) && (x->group == 0 || x->group - 1 == i))
+      a->s[a->statements++].node = i;
+  }
+  return a->s != NULL;
+}
+
+atoll_err rt_shifts(const struct rt_order *o, const rt_graph *g, isl_union_map **time) {
+  struct shifts a = {.g = g, .ctx = o->ctx, .err = ATOLL_OK};
+  int *in = calloc((size_t)g->nodes + 1, sizeof *in);
+  if (!in || !collect_statements(&a))
+    a.err = atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  if (a.err == ATOLL_OK)
+    (void)isl_union_map_foreach_map(o->needs, add_edge, &a);
+  for (int i = 0; in && i < a.statements; i++)
+    in[i] = 1;
+  if (a.err == ATOLL_OK)
+    a.err = level(&a, in);
+  if (a.err == ATOLL_OK && !(*time = isl_union_map_intersect_domain(read_times(&a), isl_union_set_copy(o->domain))))
+    a.err = rt_poly_error(o->ctx, "schedule: shifts");
+  free(in);
+  free(a.s);
+  for (int k = 0; k < a.edges; k++)
+    isl_map_free(a.e[k].map);
+  free(a.e);
+  return a.err;
+}

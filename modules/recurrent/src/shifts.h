@@ -1,0 +1,22 @@
+/* An order of execution in time linear in the edges, from difference constraints. */
+#ifndef RECURRENT_SHIFTS_H
+#define RECURRENT_SHIFTS_H
+
+#include <isl/union_map.h>
+#include <isl/union_set.h>
+
+#include "graph.h"
+
+struct rt_order {
+  isl_ctx *ctx;
+  isl_set *context;
+  isl_union_set *domain;
+  isl_union_map *needs; /* reader -> what it reads, all of it */
+  isl_union_map *near;  /* the last of it */
+};
+
+/* *time: statement -> time, all of one space. INFEASIBLE when no loop nest of shifted dimensions orders the
+ * dependences. */
+atoll_err rt_shifts(const struct rt_order *o, const rt_graph *g, isl_union_map **time);
+
+#endif

@@ -1,0 +1,225 @@
+#include "tree.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void rt_tree_destroy(rt_tree **address) {
+  rt_tree *t = *address;
+  if (!t)
+    return;
+  for (int k = 0; k < t->children; k++)
+    rt_tree_destroy(&t->child[k]);
+  free(t->child);
+  free(t);
+  *address = NULL;
+}
+
+/* ---- text ---- */
+
+static void print_sym(const atoll_sym *e, FILE *out) {
+  char text[512];
+  (void)atoll_sym_print(e, text, sizeof text);
+  fputs(text, out);
+}
+
+static void print(const rt_graph *g, const rt_tree *t, int indent, FILE *out) {
+  static const char *const what[] = {
+#define RT_STATEMENT_TEXT(name, text) text,
+      RT_STATEMENT_LIST(RT_STATEMENT_TEXT)
+#undef RT_STATEMENT_TEXT
+  };
+  char label[96];
+  if (t->kind == RT_FOR) {
+    fprintf(out, "%*sfor _c%d = ", indent, "", t->depth);
+    print_sym(t->first, out);
+    fprintf(out, " by %" PRId64 " while ", t->step);
+    print_sym(t->cond, out);
+    fputc('\n', out);
+  } else if (t->kind == RT_IF) {
+    fprintf(out, "%*sif ", indent, "");
+    print_sym(t->cond, out);
+    fputc('\n', out);
+  } else if (t->kind == RT_STATEMENT) {
+    const atoll_rt *x = g->node[t->node];
+    int n = 0;
+    fprintf(out, "%*s%s %s [", indent, "", what[t->what], rt_label(x, label, sizeof label));
+    for (int d = 0; d < g->dims; d++)
+      if (rt_has(x, d)) {
+        fprintf(out, "%s%s=", n++ ? ", " : "", g->dim[d].name);
+        print_sym(t->point[d], out);
+      }
+    fputs("]\n", out);
+  }
+  for (int k = 0; k < t->children; k++) {
+    if (t->kind == RT_IF && k == 1)
+      fprintf(out, "%*selse\n", indent, "");
+    print(g, t->child[k], t->kind == RT_SEQ ? indent : indent + 2, out);
+  }
+}
+
+void rt_tree_print(const rt_graph *g, const rt_tree *t, FILE *out) { print(g, t, 0, out); }
+
+/* ---- walking ---- */
+
+static atoll_err walk_for(const rt_graph *g, const rt_tree *t, rt_env *env, rt_tree_visit f, void *arg) {
+  int64_t *v = &env->loop[t->depth], holds;
+  ATOLL_TRY(rt_eval(g, t->first, env, v));
+  for (;; *v += t->step) {
+    ATOLL_TRY(rt_eval(g, t->cond, env, &holds));
+    if (!holds)
+      return ATOLL_OK;
+    int64_t keep = *v;
+    ATOLL_TRY(rt_tree_walk(g, t->child[0], env, f, arg));
+    *v = keep;
+  }
+}
+
+atoll_err rt_tree_walk(const rt_graph *g, const rt_tree *t, rt_env *env, rt_tree_visit f, void *arg) {
+  int64_t point[RT_DIMS] = {0}, holds;
+  switch (t->kind) {
+  case RT_SEQ:
+    for (int k = 0; k < t->children; k++)
+      ATOLL_TRY(rt_tree_walk(g, t->child[k], env, f, arg));
+    return ATOLL_OK;
+  case RT_FOR:
+    return walk_for(g, t, env, f, arg);
+  case RT_IF:
+    ATOLL_TRY(rt_eval(g, t->cond, env, &holds));
+    if (holds)
+      return rt_tree_walk(g, t->child[0], env, f, arg);
+    return t->children > 1 ? rt_tree_walk(g, t->child[1], env, f, arg) : ATOLL_OK;
+  default:
+    for (int d = 0; d < g->dims; d++)
+      if (rt_has(g->node[t->node], d))
+        ATOLL_TRY(rt_eval(g, t->point[d], env, &point[d]));
+    return f(arg, t->what, g->node[t->node], point);
+  }
+}
+
+/* ---- groups ---- */
+
+static int in_group(const rt_graph *g, int id, int head) { return g->node[id] && rt_head(g->node[id]) == head; }
+
+static int visit_member(const rt_graph *g, int id, int head, char *seen, int *list, int n) {
+  if (seen[id])
+    return n;
+  seen[id] = 1;
+  for (int k = 0; k < g->node[id]->inputs; k++) {
+    const rt_edge *e = &g->node[id]->in[k];
+    if (in_group(g, e->src, head) && rt_is_identity(g, e))
+      n = visit_member(g, e->src, head, seen, list, n);
+  }
+  list[n] = id;
+  return n + 1;
+}
+
+atoll_err rt_group_members(const rt_graph *g, int head, int **members, int *n) {
+  int *list = malloc((size_t)(g->nodes + 1) * sizeof *list);
+  char *seen = calloc((size_t)g->nodes + 1, 1);
+  *n = 0;
+  if (!list || !seen) {
+    free(list);
+    free(seen);
+    return atoll_fail(ATOLL_NOMEM, "recurrent groups: no memory");
+  }
+  for (int i = 0; i < g->nodes; i++)
+    if (in_group(g, i, head))
+      *n = visit_member(g, i, head, seen, list, *n);
+  free(seen);
+  *members = list;
+  return ATOLL_OK;
+}
+
+int rt_is_read_outside(const rt_graph *g, const atoll_rt *x) {
+  for (int i = 0; i < g->nodes; i++)
+    for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
+      const rt_edge *e = &g->node[i]->in[k];
+      if (e->src == x->id && (rt_head(g->node[i]) != rt_head(x) || !rt_is_identity(g, e)))
+        return 1;
+    }
+  return 0;
+}
+
+/* ---- execution and memory ---- */
+
+struct execution {
+  rt_interp *it;
+  const rt_graph *g;
+};
+
+/* Temporaries of a group go when it is done. */
+static atoll_err execute_group(const struct execution *a, const atoll_rt *head, const int64_t *point) {
+  int *member = NULL, n = 0;
+  ATOLL_TRY(rt_group_members(a->g, head->id, &member, &n));
+  atoll_err err = ATOLL_OK;
+  for (int i = 0; i < n && err == ATOLL_OK; i++)
+    err = rt_interp_execute(a->it, a->g->node[member[i]], point);
+  for (int i = 0; i < n && err == ATOLL_OK; i++) {
+    const atoll_rt *x = a->g->node[member[i]];
+    if (x->op != RT_SINK && !rt_is_read_outside(a->g, x))
+      err = rt_interp_free(a->it, x, point);
+  }
+  free(member);
+  return err;
+}
+
+static atoll_err execute(void *arg, rt_statement what, const atoll_rt *x, const int64_t *point) {
+  const struct execution *a = arg;
+  return what == RT_DO_EXECUTE ? execute_group(a, x, point) : rt_interp_free(a->it, x, point);
+}
+
+atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree) {
+  struct execution a = {it, g};
+  rt_env env = {{0}, {0}, {0}, {0}};
+  memcpy(env.bound, rt_interp_bounds(it), sizeof env.bound);
+  return rt_tree_walk(g, tree, &env, execute, &a);
+}
+
+struct account {
+  const rt_graph *g;
+  rt_env env;
+  char *kept; /* per node: read outside of its group */
+  int64_t now, peak;
+};
+
+static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *point, int sign) {
+  int64_t bytes = (int64_t)atoll_dtype_bytes(x->dtype), extent;
+  if (x->op == RT_SINK || !a->kept[x->id])
+    return ATOLL_OK;
+  memcpy(a->env.dim, point, sizeof a->env.dim);
+  for (int k = 0; k < x->axes; k++) {
+    ATOLL_TRY(rt_eval(a->g, x->shape[k], &a->env, &extent));
+    bytes *= extent;
+  }
+  a->now += sign * bytes;
+  if (a->now > a->peak)
+    a->peak = a->now;
+  return ATOLL_OK;
+}
+
+static atoll_err account(void *arg, rt_statement what, const atoll_rt *x, const int64_t *point) {
+  struct account *a = arg;
+  if (what == RT_DO_FREE)
+    return count(a, x, point, -1);
+  for (int i = 0; i < a->g->nodes; i++)
+    if (in_group(a->g, i, x->id))
+      ATOLL_TRY(count(a, a->g->node[i], point, 1));
+  return ATOLL_OK;
+}
+
+atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak) {
+  struct account a = {.g = g, .kept = calloc((size_t)g->nodes + 1, 1)};
+  rt_env env = {{0}, {0}, {0}, {0}};
+  if (!a.kept)
+    return atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+  memcpy(env.bound, bound, sizeof env.bound);
+  memcpy(a.env.bound, bound, sizeof env.bound);
+  for (int i = 0; i < g->nodes; i++)
+    a.kept[i] = (char)(g->node[i] && rt_is_read_outside(g, g->node[i]));
+  atoll_err err = rt_tree_walk(g, tree, &env, account, &a);
+  free(a.kept);
+  if (err == ATOLL_OK)
+    *peak = a.peak;
+  return err;
+}

@@ -1,0 +1,53 @@
+/* A schedule: loops, conditions and statements, in the order of execution. Expressions are over bounds and the loops'
+ * variables "_c0", "_c1" ... of the loops around (rt_env.loop[0], [1] ...). */
+#ifndef RECURRENT_TREE_H
+#define RECURRENT_TREE_H
+
+#include "graph.h"
+#include "interp.h"
+
+typedef enum rt_tree_kind { RT_SEQ, RT_FOR, RT_IF, RT_STATEMENT } rt_tree_kind;
+
+#define RT_STATEMENT_LIST(X)                                                                                           \
+  X(EXECUTE, "execute") /* all nodes of a group, at one point */                                                       \
+  X(FREE, "free")       /* one node's value at one point: nothing reads it any more */
+
+typedef enum rt_statement {
+#define RT_STATEMENT_ENUM(name, text) RT_DO_##name,
+  RT_STATEMENT_LIST(RT_STATEMENT_ENUM)
+#undef RT_STATEMENT_ENUM
+} rt_statement;
+
+typedef struct rt_tree rt_tree;
+struct rt_tree {
+  rt_tree_kind kind;
+  int children, room;
+  rt_tree **child;        /* SEQ: any; FOR: the body; IF: then, and else if there are two */
+  int depth;              /* FOR: number of its variable */
+  const atoll_sym *first; /* FOR: value of the variable at first */
+  const atoll_sym *cond;  /* FOR: while this holds; IF */
+  int64_t step;
+  rt_statement what; /* STATEMENT */
+  int node;          /* of the group's head, or of the value */
+  const atoll_sym *point[RT_DIMS];
+};
+
+void rt_tree_destroy(rt_tree **tree);
+void rt_tree_print(const rt_graph *g, const rt_tree *tree, FILE *out);
+
+/* Calls f for every statement in order; env->bound must be set. */
+typedef atoll_err (*rt_tree_visit)(void *arg, rt_statement what, const atoll_rt *x, const int64_t point[RT_DIMS]);
+atoll_err rt_tree_walk(const rt_graph *g, const rt_tree *tree, rt_env *env, rt_tree_visit f, void *arg);
+
+/* Nodes of the group whose head is `head`, in an order of execution; owned by the caller (free). */
+atoll_err rt_group_members(const rt_graph *g, int head, int **members, int *n);
+static inline int rt_head(const atoll_rt *x) { return x->group ? x->group - 1 : x->id; }
+/* 1 when something outside of its group reads the value, or the same group at another point. */
+int rt_is_read_outside(const rt_graph *g, const atoll_rt *x);
+
+/* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. */
+atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree);
+/* Most bytes of values at any time, by walking the schedule: point values, without temporaries inside of groups. */
+atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak);
+
+#endif
