@@ -7,18 +7,26 @@
 #include "atoll/log.h"
 
 /* GPT-2 in every published size has heads of 64 elements. */
-#define GPT2_HEAD 64
+#define GPT2_HEAD      64
+#define ROBERTA_OFFSET 2
 
 void atoll_weights_config_of_model(const atoll_model *m, atoll_weights_config *c) {
   const atoll_model_params *p = atoll_model_config(m);
   *c = (atoll_weights_config){.layers = p->layers,
                               .width = p->width,
                               .heads = p->heads,
-                              .kv_heads = p->heads,
+                              .kv_heads = p->kv_heads,
                               .ffn = p->ffn,
-                              .context = p->context,
+                              .context = p->context + atoll_model_position_offset(m),
                               .vocab = p->vocab,
-                              .norm_eps = 1e-5};
+                              .types = p->types,
+                              .untied = p->untied,
+                              .norm_eps = p->norm_eps,
+                              .rope_theta = p->rope_theta,
+                              .rope_factor = p->rope_factor,
+                              .rope_low = p->rope_low,
+                              .rope_high = p->rope_high,
+                              .rope_context = p->rope_context};
   snprintf(c->family, sizeof c->family, "%s", atoll_model_family_name(m));
 }
 
@@ -37,6 +45,12 @@ static atoll_err suggest_int(atoll_opts *opts, const char *key, int64_t value) {
   char text[32];
   snprintf(text, sizeof text, "%lld", (long long)value);
   return value ? suggest(opts, key, text) : ATOLL_OK;
+}
+
+static atoll_err suggest_real(atoll_opts *opts, const char *key, double value) {
+  char text[32];
+  snprintf(text, sizeof text, "%.17g", value);
+  return value != 0 ? suggest(opts, key, text) : ATOLL_OK;
 }
 
 /* Whether this release computes a family. */
@@ -68,14 +82,28 @@ static atoll_err settle_heads(atoll_weights *w, int64_t heads) {
 }
 
 static atoll_err set_options(const atoll_weights_config *c, atoll_opts *opts) {
+  /* roberta's table of positions has rows for the padding id and below */
+  int64_t context = strcmp(c->family, "roberta") ? c->context : c->context - ROBERTA_OFFSET;
+  const struct {
+    const char *key;
+    int64_t value;
+  } sizes[] = {{"layers", c->layers},     {"width", c->width}, {"heads", c->heads},
+               {"kv_heads", c->kv_heads}, {"ffn", c->ffn},     {"context", context},
+               {"vocab", c->vocab},       {"types", c->types}, {"rope_context", c->rope_context}};
+  const struct {
+    const char *key;
+    double value;
+  } reals[] = {{"norm_eps", c->norm_eps},
+               {"rope_theta", c->rope_theta},
+               {"rope_factor", c->rope_factor},
+               {"rope_low", c->rope_low},
+               {"rope_high", c->rope_high}};
   ATOLL_TRY(suggest(opts, "family", c->family));
-  ATOLL_TRY(suggest_int(opts, "layers", c->layers));
-  ATOLL_TRY(suggest_int(opts, "width", c->width));
-  ATOLL_TRY(suggest_int(opts, "heads", c->heads));
-  ATOLL_TRY(suggest_int(opts, "kv_heads", c->kv_heads));
-  ATOLL_TRY(suggest_int(opts, "ffn", c->ffn));
-  ATOLL_TRY(suggest_int(opts, "context", c->context));
-  return suggest_int(opts, "vocab", c->vocab);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    ATOLL_TRY(suggest_int(opts, sizes[i].key, sizes[i].value));
+  for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+    ATOLL_TRY(suggest_real(opts, reals[i].key, reals[i].value));
+  return c->untied ? suggest(opts, "untied", "true") : ATOLL_OK;
 }
 
 atoll_err atoll_weights_model(atoll_weights *w, atoll_opts *opts, const atoll_model_params *params, atoll_model **out) {
@@ -84,9 +112,6 @@ atoll_err atoll_weights_model(atoll_weights *w, atoll_opts *opts, const atoll_mo
     return atoll_fail(ATOLL_UNSUPPORTED, "family %s is not computed by this release; export converts its files",
                       config->family);
   ATOLL_TRY(settle_heads(w, params->heads));
-  if (!strcmp(config->family, "gpt2") && config->norm_eps != 1e-5)
-    return atoll_fail(ATOLL_UNSUPPORTED, "the model adds %g to the variance of norms, family gpt2 adds 1e-5",
-                      config->norm_eps);
   ATOLL_TRY(set_options(config, opts));
   atoll_model *model = NULL;
   ATOLL_TRY(atoll_model_create(params, &model));

@@ -67,8 +67,6 @@ static const weights_rule llama[] = {
       ENCODER_LAYER(family, "attention.self.value"), ENCODER_LAYER(family, "attention.output.dense"),                  \
       ENCODER_LAYER(family, "attention.output.LayerNorm"), ENCODER_LAYER(family, "intermediate.dense"),                \
       ENCODER_LAYER(family, "output.dense"), ENCODER_LAYER(family, "output.LayerNorm"),                                \
-      {"pooler.dense.weight", family ".pooler.dense.weight", N, N, ROLE_PARAM},                                        \
-      {"pooler.dense.bias", family ".pooler.dense.bias", N, N, ROLE_PARAM},                                            \
       IGNORED(family ".embeddings.position_ids"), IGNORED(family ".embeddings.token_type_ids")
 #define ENCODER_LAYER(family, module)                                                                                  \
   {"encoder.layer.%d." module ".weight", family ".encoder.layer.%d." module ".weight", N, N, ROLE_PARAM}, {            \
@@ -79,6 +77,8 @@ static const weights_rule llama[] = {
 
 static const weights_rule bert[] = {
     ENCODER("bert"),
+    {"pooler.dense.weight", "bert.pooler.dense.weight", N, N, ROLE_PARAM},
+    {"pooler.dense.bias", "bert.pooler.dense.bias", N, N, ROLE_PARAM},
     PLAIN("cls.predictions.transform.dense.weight"),
     PLAIN("cls.predictions.transform.dense.bias"),
     PLAIN("cls.predictions.transform.LayerNorm.weight"),
@@ -93,6 +93,8 @@ static const weights_rule bert[] = {
 
 static const weights_rule roberta[] = {
     ENCODER("roberta"),
+    {"pooler.dense.weight", "roberta.pooler.dense.weight", N, N, ROLE_EXTRA},
+    {"pooler.dense.bias", "roberta.pooler.dense.bias", N, N, ROLE_EXTRA},
     PLAIN("lm_head.dense.weight"),
     PLAIN("lm_head.dense.bias"),
     PLAIN("lm_head.layer_norm.weight"),

@@ -277,7 +277,7 @@ static atoll_err make_items(atoll_weights *w, const char *path, const weights_fa
         return atoll_fail(ATOLL_MISMATCH, "%s: tensor %s has no place in family %s", path, raw->name, f->name);
       if (!raw_format(w))
         layer = unused;
-      if (rule->role == ROLE_PARAM && pass == 0)
+      if (rule->role <= ROLE_EXTRA && pass == 0)
         ATOLL_TRY(add_item(w, raw, rule, layer));
       if ((rule->role == ROLE_HEAD || rule->role == ROLE_SAME) && pass == 1)
         ATOLL_TRY(add_repeated(w, raw, rule, f));
@@ -423,8 +423,10 @@ atoll_err atoll_weights_check(const atoll_weights *w, const atoll_model *model) 
                         w->entry[k].turn == TURN_TRANSPOSE ? " (transposed)" : "",
                         weights_shape_text(p->ndim, p->shape, want, sizeof want));
   }
-  for (int k = 0; k < w->items; k++)
-    if (atoll_model_param_find(model, w->item[k].name) < 0)
+  const weights_family *f = weights_family_find(w->config.family);
+  for (int k = 0, layer; k < w->items; k++)
+    if (atoll_model_param_find(model, w->item[k].name) < 0 &&
+        weights_rule_of_model(f, w->item[k].name, &layer)->role != ROLE_EXTRA)
       return atoll_fail(ATOLL_MISMATCH, "tensor %s of %s is no parameter of the model", w->raw[w->entry[k].raw].name,
                         w->part[0].path);
   return ATOLL_OK;

@@ -40,6 +40,7 @@ typedef enum weights_turn {
 
 typedef enum weights_role {
   ROLE_PARAM,
+  ROLE_EXTRA,   /* a parameter that the published file has and the model does not use */
   ROLE_HEAD,    /* a parameter when it differs from the embedding, which is named by `model` */
   ROLE_SAME,    /* must equal the parameter named by `model`, and is not stored again */
   ROLE_IGNORED, /* no parameter: buffers of the program that wrote the file */

@@ -78,7 +78,7 @@ ATOLL_API atoll_weights_source atoll_weights_as_source(atoll_weights *w);
 ATOLL_API atoll_err atoll_weights_check(const atoll_weights *w, const atoll_model *model);
 /** The model that w holds, checked against its tensors. Options model.* of opts (whose table fills params) that are not
  * set take what the file says, so that their printed copy describes the model. *out owned: atoll_model_destroy().
- *  UNSUPPORTED: a family or norm that this release does not compute. USAGE: sizes neither the file nor the user tells.
+ *  UNSUPPORTED: a family that this release does not compute. USAGE: sizes neither the file nor the user tells.
  * MISMATCH as from atoll_weights_check(). */
 ATOLL_API atoll_err atoll_weights_model(atoll_weights *w, atoll_opts *opts, const atoll_model_params *params,
                                         atoll_model **out);
