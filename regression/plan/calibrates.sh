@@ -9,13 +9,13 @@ topo.probe: false
 topo.probe_seconds: 1
 YAML
 run mpi 2 "$(atoll atoll-bench)" calibrate --job job.yaml --json times.json --out times.h5 plan.micro_batch=2
-says "block  exact  micro-batch 2"
+says "block  exact20  micro-batch 2"
 python3 - <<'PY' || fail "times.json"
 import json
 t = json.load(open("times.json"))
 rows = t["rows"]
 assert t["benchmark"] == "calibrate" and t["T"] == 32 and t["ranks"] == 2, t
-assert {(r["kind"], r["policy"]) for r in rows} == {(k, p) for k in ("embed", "block", "head") for p in ("eager", "exact")}, rows
+assert {(r["kind"], r["policy"]) for r in rows} == {(k, p) for k in ("embed", "block", "head") for p in ("eager_flash", "exact20")}, rows
 assert all(r["B"] == 2 and r["forward_seconds"] > 0 and r["backward_seconds"] > 0 and r["device_class"] for r in rows), rows
 PY
 h5dump -d /profile/device_class times.h5 >dump.txt || fail "h5dump"

@@ -16,7 +16,7 @@ chmod +x counted.sh
 example=$(sourcefile inputs/parallelizers/uniform.py)
 run "$plan" "$job" "$here"
 grid=$(digest)
-run "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="./counted.sh $example" plan.policy=eager
+run "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="./counted.sh $example" plan.policy=eager_flash
 says "by extern+compose"
 says "warn: counted.sh $example: hello from the program"
 [ "$(wc -l <starts)" = 1 ] || fail "started $(wc -l <starts) times for one policy"

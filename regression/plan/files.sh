@@ -32,5 +32,5 @@ says "cut.yaml"
 expect 67 "$plan" "$job" "$here" --judge j.json --save j.yaml plan.policy=exact
 says "policy exact"
 [ ! -e j.json ] && [ ! -e j.yaml ] || fail "files were written"
-run "$plan" "$job" "$here" --judge j.json plan.policy=eager plan.data_parallel=1
+run "$plan" "$job" "$here" --judge j.json plan.policy=eager_flash plan.data_parallel=1
 python3 -c 'import json; p = json.load(open("j.json")); assert p["stages"][0]["layers"][0] == 0, p' || fail "not JSON"

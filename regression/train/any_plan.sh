@@ -16,7 +16,7 @@ for other in pipeline data both deep wide uneven; do
   says 'validation_loss is the same bit for bit in 2 common rows'
 done
 # Eager and recomputed activations are both exact.
-train 2 eager plan.stages=2 plan.policy=eager
+train 2 eager plan.stages=2 plan.policy=eager_flash
 same base eager
 train 2 exact plan.stages=2 plan.policy=exact
 same base exact

@@ -26,7 +26,7 @@ for p, pipeline in enumerate(pipelines):
         a, b = map(int, span.split("-"))
         places += [(p, s, layer) for layer in range(a, b)]
         out += ["      - chunks:", "          - [%d, %d]" % (a, b), "        in_flight: %d" % (len(stages) - s), "        ranges:",
-                "          - layers: [%d, %d]" % (a, b), "            policy: eager", "            mlp: plain"]
+                "          - layers: [%d, %d]" % (a, b), "            policy: eager_flash", "            mlp: plain"]
         out += ["            offload_%s: 0.0" % k for k in ("weights", "gradients", "optimizer", "activations")]
         out += ["        replicas:"]
         at = first

@@ -149,3 +149,33 @@ const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, 
   }
   return most ? most : atoll_sym_int(pool, 0);
 }
+
+/* ---- products made again ---- */
+
+static const atoll_sym *op_flops(const atoll_model *m, const program *p, const program_op *o, atoll_syms *pool) {
+  const atoll_sym *rows =
+      atoll_sym_mul(pool, atoll_sym_var(pool, "B", ATOLL_SYM_INT), atoll_sym_var(pool, "S", ATOLL_SYM_INT));
+  if (o->kind == OP_LINEAR)
+    return atoll_sym_mul(pool, rows, atoll_sym_int(pool, 2 * p->value[o->in[0]].width * p->value[o->out].width));
+  if (o->kind != OP_ATTENTION)
+    return atoll_sym_int(pool, 0);
+  int64_t each = (atoll_model_causal(m) ? 2 : 4) * p->value[o->out].width;
+  return atoll_sym_mul(pool, atoll_sym_mul(pool, rows, atoll_sym_var(pool, "S", ATOLL_SYM_INT)),
+                       atoll_sym_int(pool, each));
+}
+
+const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy) {
+  block_plan b;
+  const atoll_sym *sum = atoll_sym_int(pool, 0);
+  if (layer < 0 || layer >= atoll_model_layers(m))
+    return NULL;
+  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
+    return sum;
+  if (block_make(m, layer, policy, &b) != ATOLL_OK)
+    return NULL;
+  for (int call = STEP_INPUT; call <= STEP_WEIGHT; call++)
+    for (int i = 0; i < b.call[call].n; i++)
+      if (b.call[call].step[i].kind == STEP_FORWARD)
+        sum = atoll_sym_add(pool, sum, op_flops(m, &b.p, &b.p.op[b.call[call].step[i].op], pool));
+  return sum;
+}

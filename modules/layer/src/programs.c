@@ -1,6 +1,7 @@
 /* The programs of the families, and what each policy keeps of them. */
 #include "program.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- building ---- */
@@ -152,25 +153,51 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
 /* ---- policies ---- */
 
 #define KEEP(role) (1u << ROLE_##role)
+#define AUTOMATIC  1 /* planners left free try it */
 
 static const struct policy {
   const char *name;
   unsigned keeps;
+  int flags;
 } policies[ATOLL_POLICIES] = {
-    [ATOLL_POLICY_EAGER] = {"eager", KEEP(X) | KEEP(NORM) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F) | KEEP(G)},
-    [ATOLL_POLICY_EXACT] = {"exact", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F)},
+    [ATOLL_POLICY_EAGER_FLASH] = {"eager_flash",
+                                  KEEP(X) | KEEP(NORM) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F) | KEEP(G),
+                                  AUTOMATIC},
+    [ATOLL_POLICY_EXACT20] = {"exact20", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F), AUTOMATIC},
+    [ATOLL_POLICY_EXACT18] = {"exact18", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(F), 0},
+    [ATOLL_POLICY_EXACT12] = {"exact12", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM), 0},
+    [ATOLL_POLICY_EXACT10] = {"exact10", KEEP(X) | KEEP(QKV) | KEEP(O), 0},
+    [ATOLL_POLICY_EXACT6] = {"exact6", KEEP(X) | KEEP(O) | KEEP(STREAM), 0},
+    [ATOLL_POLICY_EXACT4] = {"exact4", KEEP(X) | KEEP(O), AUTOMATIC},
+    [ATOLL_POLICY_EXACT2] = {"exact2", KEEP(X), 0},
 };
+
+static const struct {
+  const char *name;
+  atoll_policy means;
+} aliases[] = {{"exact", ATOLL_POLICY_EXACT20}};
 
 const char *atoll_policy_name(atoll_policy p) { return (unsigned)p < ATOLL_POLICIES ? policies[p].name : "unknown"; }
 
 int atoll_policy_parse(const char *name, atoll_policy *p) {
+  for (size_t i = 0; name && i < sizeof aliases / sizeof *aliases; i++)
+    if (!strcmp(aliases[i].name, name))
+      return *p = aliases[i].means, 0;
   for (int i = 0; name && i < ATOLL_POLICIES; i++)
-    if (!strcmp(policies[i].name, name)) {
-      *p = (atoll_policy)i;
-      return 0;
-    }
+    if (!strcmp(policies[i].name, name))
+      return *p = (atoll_policy)i, 0;
   return -1;
 }
+
+const char *atoll_policy_list(void) {
+  static _Thread_local char text[256];
+  size_t at = 0;
+  for (int i = 0; i < ATOLL_POLICIES; i++)
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "", policies[i].name);
+  return text;
+}
+
+int atoll_policy_automatic(atoll_policy p) { return (unsigned)p < ATOLL_POLICIES && policies[p].flags & AUTOMATIC; }
 
 /* Statistics of a norm are always kept: they are small, and its output is then made again in one pass. Those of
  * attention are written by it, so they are kept with its output. */
@@ -203,4 +230,23 @@ atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, pro
   for (int v = 0; v < out->values; v++)
     out->kept[v] = keeps(out, v, policies[policy].keeps);
   return ATOLL_OK;
+}
+
+void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy policy, int64_t *whole, int64_t *attention,
+                      int64_t *mlp) {
+  program p;
+  *whole = *attention = *mlp = 0;
+  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK || program_make(m, layer, policy, &p) != ATOLL_OK)
+    return;
+  for (int v = 0; v < p.values; v++) {
+    value_role role = p.value[v].role;
+    if (!p.kept[v])
+      continue;
+    if (role == ROLE_QKV || role == ROLE_O || (role == ROLE_STAT && p.op[p.maker[v]].kind == OP_ATTENTION))
+      *attention += p.value[v].width;
+    else if (role == ROLE_F || role == ROLE_G)
+      *mlp += p.value[v].width;
+    else if (role != ROLE_STAT)
+      *whole += p.value[v].width;
+  }
 }

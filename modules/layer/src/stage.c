@@ -224,7 +224,7 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
     return err;
   }
   for (int l = 0; l < s->last - s->first; l++)
-    s->policy[l] = p->policy ? p->policy[l] : ATOLL_POLICY_EXACT;
+    s->policy[l] = p->policy ? p->policy[l] : ATOLL_POLICY_EXACT20;
   *out = s;
   return ATOLL_OK;
 }

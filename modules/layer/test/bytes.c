@@ -97,21 +97,36 @@ static void huge(void **state) {
     strcpy(mp.preset, presets[i]);
     atoll_model *m = NULL;
     OK(atoll_model_create(&mp, &m));
-    one(m, 0, atoll_model_layers(m), 64, 1024, ATOLL_POLICY_EXACT, 8, 4, 0);
-    one(m, 3, atoll_model_layers(m), 63, 1001, ATOLL_POLICY_EAGER, 3, 2, 0);
+    one(m, 0, atoll_model_layers(m), 64, 1024, ATOLL_POLICY_EXACT20, 8, 4, 0);
+    one(m, 3, atoll_model_layers(m), 63, 1001, ATOLL_POLICY_EAGER_FLASH, 3, 2, 0);
     atoll_model_destroy(&m);
   }
 }
 
-/* 10 values a block per element of B S H, 16 when eager; statistics and log-sum-exp on top. */
+/* Values that a block keeps per element of B S H, and products that it repeats in twelfths of its own; statistics of
+ * norms come on top, and log-sum-exp where attention is not repeated. */
 static void policies(void **state) {
   (void)state;
+  static const struct {
+    atoll_policy policy;
+    int values, twelfths, attention;
+  } table[] = {
+      {ATOLL_POLICY_EAGER_FLASH, 16, 0, 0}, {ATOLL_POLICY_EXACT20, 10, 0, 0}, {ATOLL_POLICY_EXACT18, 9, 1, 0},
+      {ATOLL_POLICY_EXACT12, 6, 4, 0},      {ATOLL_POLICY_EXACT10, 5, 5, 0},  {ATOLL_POLICY_EXACT6, 3, 7, 0},
+      {ATOLL_POLICY_EXACT4, 2, 8, 0},       {ATOLL_POLICY_EXACT2, 1, 8, 1},
+  };
   atoll_model *m = model_of(2, 64, 4, 67, 64, 0);
   atoll_syms *pool = NULL;
   OK(atoll_syms_create(&pool));
-  int64_t B = 4, S = 16, R = B * S, H = 64, extra = 4 * (4 * R + 4 * R);
-  assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, ATOLL_POLICY_EXACT), B, S), 4 * 10 * R * H + extra);
-  assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, ATOLL_POLICY_EAGER), B, S), 4 * 16 * R * H + extra);
+  int64_t B = 4, S = 16, R = B * S, H = 64;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    int64_t statistics = 4 * R, lse = table[i].attention ? 0 : 4 * R;
+    assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, table[i].policy), B, S),
+                     4 * (table[i].values * R * H + statistics + lse));
+    assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 1, table[i].policy), B, S),
+                     table[i].twelfths * 2 * R * H * H + table[i].attention * 2 * R * S * H);
+    assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 0, table[i].policy), B, S), 0);
+  }
   atoll_syms_destroy(&pool);
   atoll_model_destroy(&m);
 }

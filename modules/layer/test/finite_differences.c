@@ -114,7 +114,7 @@ static void slopes(double p) {
   for (int i = 0; i < atoll_model_params_count(m); i++)
     param[i] = malloc((size_t)elements(atoll_model_param_at(m, i)) * sizeof(double));
   rig r = rig_open(m, "cpu", "cpu", 2, 0);
-  result got = run_step(&r, whole, 1, ATOLL_POLICY_EXACT, B, S, 1, copy);
+  result got = run_step(&r, whole, 1, ATOLL_POLICY_EXACT20, B, S, 1, copy);
   int32_t tokens[R], targets[R];
   ids(R, V, tokens, targets);
   double sum = 0, exact = loss(tokens, targets, p);

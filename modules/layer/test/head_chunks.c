@@ -16,7 +16,7 @@ static void rows(rig *r, const float *const *weight, const float *x, const int32
                  struct outcome *o) {
   atoll_call c = {.B = 1, .S = n, .loss_scale = 1.0f / R, .train = 1};
   atoll_layer_buffers b = {.weight = {weight[0], weight[1], weight[2]}, .grad = {o->grad[0], o->grad[1], o->grad[2]}};
-  OK(atoll_layer_forward(r->m, 2, ATOLL_POLICY_EXACT, &r->e, &c, &b, x + first * H, NULL, targets + first,
+  OK(atoll_layer_forward(r->m, 2, ATOLL_POLICY_EXACT20, &r->e, &c, &b, x + first * H, NULL, targets + first,
                          o->dx + first * H, o->loss + first));
   OK(atoll_queue_sync(r->e.compute));
 }
@@ -39,9 +39,9 @@ static void chunks(void **state) {
   OK(atoll_syms_create(&pool));
   const char *const names[] = {"B", "S"};
   int64_t work = 0, one = 0;
-  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT), names, (const int64_t[]){1, R}, 2,
+  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT20), names, (const int64_t[]){1, R}, 2,
                         &work));
-  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT), names, (const int64_t[]){1, 16}, 2,
+  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT20), names, (const int64_t[]){1, 16}, 2,
                         &one));
   assert_int_equal(work, one); /* 42 rows need no more than 16: there are three chunks */
   OK(atoll_arena_create(r.e.mem, ATOLL_MEM_WORKSPACE, (size_t)work, &r.e.work));

@@ -39,7 +39,7 @@ static void agrees(const char *kernels, double tolerance) {
   int64_t R = B * S, n = atoll_model_elements(m);
   double *want = recorded(R + n);
   rig r = rig_open(m, "cpu", kernels, 2, 0);
-  result got = run_step(&r, whole, 1, ATOLL_POLICY_EXACT, B, S, 1, set);
+  result got = run_step(&r, whole, 1, ATOLL_POLICY_EXACT20, B, S, 1, set);
   for (int64_t i = 0; i < R; i++)
     if (!(fabs(got.loss[i] - want[i]) <= 2e-6 * fabs(want[i])))
       fail_msg("%s loss %lld: %.9g, recorded %.12g", kernels, (long long)i, got.loss[i], want[i]);

@@ -17,8 +17,8 @@ static atoll_err check_stage(const atoll_plan_stage *stage, int s) {
     return LACKS("stage %d has %d layer chunks; the form has no interleaving", s, stage->chunks);
   for (int i = 0; i < stage->ranges; i++) {
     const atoll_plan_range *r = &stage->range[i];
-    if (r->policy != ATOLL_POLICY_EAGER)
-      return LACKS("stage %d uses policy %s; the form has no recomputation (plan.policy=eager)", s,
+    if (r->policy != ATOLL_POLICY_EAGER_FLASH)
+      return LACKS("stage %d uses policy %s; the form has no recomputation (plan.policy=eager_flash)", s,
                    atoll_policy_name((atoll_policy)r->policy));
     if (r->recompute > 0)
       return LACKS("stage %d recomputes %d layers; the form has no recomputation", s, r->recompute);

@@ -17,7 +17,8 @@ static const atoll_opt_def defs[] = {
     {"layers", ATOLL_OPT_INTS, FIELD(layers), "", NULL, "blocks",
      "Blocks of each stage by hand, e.g. 5,7; embedding and head go to the ends; empty = chosen."},
     {"policy", ATOLL_OPT_STRING, FIELD(policy), "auto", NULL, "",
-     "What layers keep for backward: eager (all), exact (recomputes cheap parts, same gradients) or auto."},
+     "What layers keep for backward, by name: eager_flash (all), exact20 (makes cheap parts again) ... exact2; or "
+     "auto."},
     {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes",
      "Memory per rank that a plan may use; 0 = the device's."},
     {"memory_share", ATOLL_OPT_REAL, FIELD(memory_share), "0.9", "0.01..1", "",
@@ -64,3 +65,17 @@ void atoll_plan_params_init(atoll_plan_params *p) {
   memset(p, 0, sizeof *p);
   (void)atoll_opt_defaults(&atoll_plan_options, p);
 }
+
+atoll_err plan_policy(const atoll_plan_params *params, int *policy) {
+  atoll_policy named;
+  if (!params->policy[0] || !strcmp(params->policy, "auto"))
+    *policy = -1;
+  else if (atoll_policy_parse(params->policy, &named) == 0)
+    *policy = (int)named;
+  else
+    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto or one of %s", params->policy,
+                      atoll_policy_list());
+  return ATOLL_OK;
+}
+
+int plan_tries_policy(int named, int p) { return named < 0 ? atoll_policy_automatic((atoll_policy)p) : p == named; }

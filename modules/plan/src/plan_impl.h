@@ -28,6 +28,11 @@ void plan_tree_walk(int64_t leaves, int64_t first, int64_t n, int *most, int *le
 /* The one that plan.parallelizer names. */
 const atoll_parallelizer *plan_parallelizer(const atoll_plan_params *params);
 
+/* The memory policy that plan.policy names, or -1 for "auto"; USAGE names the known ones. */
+atoll_err plan_policy(const atoll_plan_params *params, int *policy);
+/* Whether to try p: the one named, or with -1 any that planners may choose by themselves. */
+int plan_tries_policy(int named, int p);
+
 /* Tied list of a plan whose stages are set. */
 atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model);
 /* Stage of a pipeline that holds a layer, or -1. */

@@ -285,8 +285,8 @@ static atoll_err get_range(atoll_yaml *map, atoll_plan_range *r) {
   ATOLL_TRY(atoll_yaml_string(map, "policy", 1, name, sizeof name));
   atoll_policy policy;
   if (atoll_policy_parse(name, &policy) != 0)
-    return atoll_fail(ATOLL_USAGE, "%s:%d: policy is '%s', expected eager or exact", atoll_yaml_file(map),
-                      atoll_yaml_line(atoll_yaml_get(map, "policy")), name);
+    return atoll_fail(ATOLL_USAGE, "%s:%d: policy is '%s', expected one of %s", atoll_yaml_file(map),
+                      atoll_yaml_line(atoll_yaml_get(map, "policy")), name, atoll_policy_list());
   r->policy = (int)policy;
   int64_t recompute = 0; /* plans written before there was this field have none */
   ATOLL_TRY(atoll_yaml_int(map, "recompute", 0, 0, MANY, &recompute));

@@ -143,6 +143,8 @@ static void evaluate(world *w, const plan_at *p) {
 
 static void over_policies(world *w, plan_at *p, int s) {
   for (p->policy[s] = 0; p->policy[s] < ATOLL_POLICIES; p->policy[s]++) {
+    if (!atoll_policy_automatic((atoll_policy)p->policy[s]))
+      continue;
     if (s + 1 < p->S)
       over_policies(w, p, s + 1);
     else

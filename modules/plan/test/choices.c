@@ -20,7 +20,7 @@ static void kept(void **state) {
   assert_int_equal(p->stage[1].chunk[0].last, 6);
   assert_int_equal(p->stage[2].chunk[0].last, 8);
   for (int s = 0; s < 3; s++) {
-    assert_int_equal(p->stage[s].range[0].policy, ATOLL_POLICY_EXACT);
+    assert_int_equal(p->stage[s].range[0].policy, ATOLL_POLICY_EXACT20);
     assert_int_equal(p->stage[s].replica[0].micro_batch, 4);
   }
   assert_int_equal(x.plan->sum_leaves, 2);
@@ -134,7 +134,7 @@ static void policy_follows_memory(void **state) {
   int64_t eager = 0, exact = 0;
   for (int policy = 0; policy < 2; policy++) {
     atoll_plan_destroy(&x.plan);
-    snprintf(x.params.policy, sizeof x.params.policy, "%s", policy ? "exact" : "eager");
+    snprintf(x.params.policy, sizeof x.params.policy, "%s", policy ? "exact" : "eager_flash");
     assert_ok(atoll_plan_make(&x.problem, &x.params, &x.plan, NULL));
     int64_t most = 0;
     for (int s = 0; s < 2; s++)
@@ -148,7 +148,7 @@ static void policy_follows_memory(void **state) {
   snprintf(x.params.policy, sizeof x.params.policy, "auto");
   atoll_plan_destroy(&x.plan);
   assert_ok(atoll_plan_make(&x.problem, &x.params, &x.plan, NULL));
-  assert_int_equal(x.plan->pipeline[0].stage[0].range[0].policy, ATOLL_POLICY_EAGER);
+  assert_int_equal(x.plan->pipeline[0].stage[0].range[0].policy, ATOLL_POLICY_EAGER_FLASH);
   made_end(&x);
 }
 

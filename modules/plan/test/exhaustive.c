@@ -106,19 +106,20 @@ static void over_stages(world *w, chain *c, int *left) {
       left[x] -= width;
       c->island[i] = x;
       for (c->policy[i] = 0; c->policy[i] < ATOLL_POLICIES; c->policy[i]++)
-        for (int last = first + 1; last <= w->L; last++) {
-          int degree_here = c->degree[i], policy_here = c->policy[i];
-          c->cut[i + 1] = last;
-          c->S = i + 1;
-          if (last == w->L)
-            evaluate(w, c);
-          else if (c->S < DEPTH)
-            over_stages(w, c, left);
-          c->S = i;
-          c->island[i] = x;
-          c->degree[i] = degree_here;
-          c->policy[i] = policy_here;
-        }
+        if (atoll_policy_automatic((atoll_policy)c->policy[i]))
+          for (int last = first + 1; last <= w->L; last++) {
+            int degree_here = c->degree[i], policy_here = c->policy[i];
+            c->cut[i + 1] = last;
+            c->S = i + 1;
+            if (last == w->L)
+              evaluate(w, c);
+            else if (c->S < DEPTH)
+              over_stages(w, c, left);
+            c->S = i;
+            c->island[i] = x;
+            c->degree[i] = degree_here;
+            c->policy[i] = policy_here;
+          }
       left[x] += width;
     }
 }

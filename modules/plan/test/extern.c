@@ -19,7 +19,7 @@ static const char *script(const char *greeting, const char *answer) {
   assert_non_null(f);
   fprintf(f,
           "#!/bin/sh\nread -r hello\n%s\nwhile read -r line; do\n"
-          "id=${line#*\\\"id\\\":}; id=${id%%%%,*}; need=${line#*\\\"exact_bytes\\\":\\{\\\"eager\\\":}; "
+          "id=${line#*\\\"id\\\":}; id=${id%%%%,*}; need=${line#*\\\"exact_bytes\\\":\\{\\\"eager_flash\\\":}; "
           "need=${need%%%%[,\\}]*}\n"
           "%s\ndone\n",
           greeting, answer);
@@ -29,7 +29,7 @@ static const char *script(const char *greeting, const char *answer) {
 }
 
 #define HELLO     "echo '{\"type\":\"hello\",\"protocol\":1,\"name\":\"test\"}'"
-#define POINT(kv) "{\\\"policy\\\":\\\"eager\\\",\\\"data\\\":2,\\\"t\\\":0.01,\\\"d\\\":0.5" kv "}"
+#define POINT(kv) "{\\\"policy\\\":\\\"eager_flash\\\",\\\"data\\\":2,\\\"t\\\":0.01,\\\"d\\\":0.5" kv "}"
 #define SAY(kv)   "echo \"{\\\"id\\\":$id,\\\"points\\\":[" POINT(kv) "]}\""
 #define GOOD      SAY(",\\\"bytes\\\":$need")
 
@@ -40,7 +40,7 @@ static const atoll_slice_context context = {.in_flight = 2, .partials = 2, .micr
 static void begin_with(made *x, const char *program) {
   made_begin(x);
   atoll_plan_params_init(&x->params);
-  snprintf(x->params.policy, sizeof x->params.policy, "eager");
+  snprintf(x->params.policy, sizeof x->params.policy, "eager_flash");
   snprintf(x->params.extern_program, sizeof x->params.extern_program, "%s", program);
   x->params.parallelizer = 1;
   x->params.extern_limit = 5;
@@ -202,7 +202,7 @@ static void points(void **state) {
   double epsilon;
   int64_t missing;
 #define ONE(t, d, bytes)                                                                                               \
-  "{\\\"policy\\\":\\\"eager\\\",\\\"data\\\":2,\\\"t\\\":" t ",\\\"d\\\":" d ",\\\"bytes\\\":" bytes "}"
+  "{\\\"policy\\\":\\\"eager_flash\\\",\\\"data\\\":2,\\\"t\\\":" t ",\\\"d\\\":" d ",\\\"bytes\\\":" bytes "}"
   begin_with(
       &x,
       script(HELLO, "echo \"{\\\"id\\\":$id,\\\"points\\\":[" ONE("0.03", "1", "$need") "," ONE(
@@ -237,7 +237,7 @@ static void all_axes(void **state) {
   double epsilon;
   int64_t missing;
 #define SHARDED(bytes)                                                                                                 \
-  "echo \"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager\\\",\\\"data\\\":1,\\\"tensor\\\":2,"              \
+  "echo \"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager_flash\\\",\\\"data\\\":1,\\\"tensor\\\":2,"        \
   "\\\"t\\\":0.01,\\\"d\\\":0,\\\"bytes\\\":" bytes "}]}\""
   begin_with(&x, script(HELLO, SHARDED("$((need / 2 + need / 4))")));
   assert_refused(ATOLL_CORRUPT, "an axis that train does not execute", ask(&x, p, 4, &n, &epsilon, &missing, NULL));
@@ -284,9 +284,10 @@ static void many_at_once(void **state) {
   atoll_slice slices[N];
   for (int i = 0; i < N; i++)
     slices[i] = (atoll_slice){1, 2 + i};
-  begin_with(&x, script(HELLO, "answers=\"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager\\\",\\\"data\\\":2,"
-                               "\\\"t\\\":$((id + 1)),\\\"d\\\":0,\\\"bytes\\\":$need}]}\n$answers\"\n"
-                               "[ $id = 5 ] && printf %s \"$answers\""));
+  begin_with(&x, script(HELLO,
+                        "answers=\"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager_flash\\\",\\\"data\\\":2,"
+                        "\\\"t\\\":$((id + 1)),\\\"d\\\":0,\\\"bytes\\\":$need}]}\n$answers\"\n"
+                        "[ $id = 5 ] && printf %s \"$answers\""));
   assert_ok(atoll_parallelizer_extern.begin(&x.problem, &x.params, &s));
   assert_ok(atoll_parallelizer_extern.prepare(s, slices, N, shape, &context));
   for (int i = 0; i < N; i++) {
@@ -389,9 +390,10 @@ static void its_word_counts(void **state) {
   (void)state;
   made x;
   atoll_plan *plan = NULL;
-  begin_with(&x, script(HELLO, "case $line in *'\"name\":\"b\"'*) t=0.001;; *) t=0.1;; esac\n"
-                               "echo \"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager\\\",\\\"data\\\":1,"
-                               "\\\"t\\\":$t,\\\"d\\\":0.25,\\\"bytes\\\":$need}]}\""));
+  begin_with(&x,
+             script(HELLO, "case $line in *'\"name\":\"b\"'*) t=0.001;; *) t=0.1;; esac\n"
+                           "echo \"{\\\"id\\\":$id,\\\"points\\\":[{\\\"policy\\\":\\\"eager_flash\\\",\\\"data\\\":1,"
+                           "\\\"t\\\":$t,\\\"d\\\":0.25,\\\"bytes\\\":$need}]}\""));
   x.params.stages = x.params.data_parallel = 1;
   assert_ok(atoll_plan_make(&x.problem, &x.params, &plan, NULL));
   const atoll_plan_replica *r = &plan->pipeline[0].stage[0].replica[0];

@@ -98,7 +98,7 @@ static void other_axes(void **state) {
   atoll_syms *pool = NULL;
   memory_model model;
   assert_ok(atoll_syms_create(&pool));
-  assert_ok(memory_model_make(m, pool, 1, 3, ATOLL_POLICY_EAGER, (memory_moe){0, 0}, &model));
+  assert_ok(memory_model_make(m, pool, 1, 3, ATOLL_POLICY_EAGER_FLASH, (memory_moe){0, 0}, &model));
   assert_int_equal(model.blocks, 2);
   int64_t v[VARS] = {2, 32, 3, 2, 4, 1, 1, 1};
   const int64_t h = 64, matrices = 12 * h * h, vectors = 13 * h, rows = 2 * 32, x = 4 * h * rows;
@@ -167,7 +167,7 @@ static void experts(void **state) {
   atoll_syms *pool = NULL;
   memory_model model;
   assert_ok(atoll_syms_create(&pool));
-  assert_ok(memory_model_make(m, pool, 1, 2, ATOLL_POLICY_EXACT, (memory_moe){8, 2}, &model));
+  assert_ok(memory_model_make(m, pool, 1, 2, ATOLL_POLICY_EXACT20, (memory_moe){8, 2}, &model));
   int64_t v[VARS] = {4, 32, 1, 1, 2, 1, 1, 4};
   const int64_t h = 64, mlp = 8 * h * h + 5 * h, rest = 4 * h * h + 8 * h, rows = 32;
   bytes y = evaluate(&model, v); /* 4 expert ranks: one sample each, two of eight experts each */

@@ -177,7 +177,7 @@ static void stopping_early_loses_no_step(void **state) {
   uint64_t r = 5;
   int more = 0;
   begin(&w, 1, 1, INT64_C(1) << 36);
-  snprintf(w.params.policy, sizeof w.params.policy, "eager");
+  snprintf(w.params.policy, sizeof w.params.policy, "eager_flash");
   ask(&w, 0, 4, 1, 1, CAP);
   static const int64_t range[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   const int node[] = {0};
@@ -190,7 +190,7 @@ static void stopping_early_loses_no_step(void **state) {
   interference_neutral(&neutral);
   assert_ok(cost_create(&w.problem, &cost));
   const mist_place place = {&w.problem, cost, {0, 1, 1}, node, INT64_C(1) << 34, 12e9, {0, 0}};
-  assert_ok(mist_slice_make(w.model, 0, 4, ATOLL_POLICY_EAGER, (memory_moe){0, 0}, &neutral, &slice));
+  assert_ok(mist_slice_make(w.model, 0, 4, ATOLL_POLICY_EAGER_FLASH, (memory_moe){0, 0}, &neutral, &slice));
   assert_ok(mist_mesh_price(&place, slice, &x, &mesh));
   const tuner_axis axes[MIST_AXES] = {{NULL, 1, range}, {NULL, 4, range}, {NULL, 9, range},
                                       {NULL, 9, range}, {NULL, 9, range}, {NULL, 9, range}};

@@ -139,6 +139,11 @@ typedef struct visit {
   double tree_share, seconds;
 } visit;
 
+/* Of the policies that planners choose among: those that repeat no products. The others follow from them. */
+static int measured(atoll_policy policy) {
+  return policy == ATOLL_POLICY_EAGER_FLASH || policy == ATOLL_POLICY_EXACT20;
+}
+
 static int visits_of(const probe *p, const atoll_job *job, int devices, visit *v) {
   int blocks = atoll_model_layers(p->model) - 2, n = 0, chosen = -1;
   const struct {
@@ -157,7 +162,7 @@ static int visits_of(const probe *p, const atoll_job *job, int devices, visit *v
     double tree_share = leaves < micro_batches ? (double)leaves / (double)micro_batches : 1;
     for (int d = 0; d < 3; d++)
       for (int policy = 0; kinds[d].count > 0 && policy < ATOLL_POLICIES; policy++)
-        if (chosen < 0 || policy == chosen)
+        if (chosen < 0 ? measured((atoll_policy)policy) : policy == chosen)
           v[n++] = (visit){kinds[d].first, kinds[d].count, (atoll_policy)policy, size[k], tree_share, 0};
   }
   return n;

@@ -3,9 +3,23 @@
  *  A layer is stateless: parameters, saved activations and workspace are handed in. A stage (below) owns those for a
  * range of layers, which is what train executes and plan counts.
  *
- *  Policies (f32, per element of B S H, for a GPT-2 block; LayerNorm statistics and log-sum-exp come on top):
- *    eager  keeps block input, ln1, qkv, o, r1, ln2, f, gelu(f): 16 values
- *    exact  keeps block input, qkv, o, r1, f and recomputes ln1, ln2, gelu(f): 10 values, bit-equal gradients */
+ *  Memory policies say which values a block keeps for backward; the rest is made again, by the same kernels from the
+ * same numbers, so gradients are the same to the bit. `exactN` is named after the bytes per element of B S H that a
+ * GPT-2 block keeps in 16 bit (twice that in 32); the share of the block's forward products that it repeats is in
+ * brackets. Statistics of norms, and log-sum-exp of attention, come on top. Dropout masks are functions of (seed, step,
+ * sample, layer, site) and kept by none of these.
+ *
+ *    eager_flash  all that backward reads: block input, ln1, qkv, o, r1, ln2, f, gelu(f)
+ *    exact20      block input, qkv, o, r1, f; norms and gelu again (0)
+ *    exact18      block input, qkv, o, f; also r1 again (1/12)
+ *    exact12      block input, qkv, o, r1; also f (4/12)
+ *    exact10      block input, qkv, o (5/12)
+ *    exact6       block input, o, r1 (7/12)
+ *    exact4       block input, o (8/12)
+ *    exact2       block input (8/12 and attention)
+ *
+ * (The frontier of Korthikanti et al. 2022 and Chen et al. 2016, without masks; the last product of a block is never
+ * repeated.) Other families keep the values of the same roles. `exact` means exact20. */
 #ifndef ATOLL_LAYER_H
 #define ATOLL_LAYER_H
 
@@ -18,9 +32,24 @@
 
 ATOLL_BEGIN_C
 
-typedef enum atoll_policy { ATOLL_POLICY_EAGER, ATOLL_POLICY_EXACT, ATOLL_POLICIES } atoll_policy;
+typedef enum atoll_policy {
+  ATOLL_POLICY_EAGER_FLASH,
+  ATOLL_POLICY_EXACT20,
+  ATOLL_POLICY_EXACT18,
+  ATOLL_POLICY_EXACT12,
+  ATOLL_POLICY_EXACT10,
+  ATOLL_POLICY_EXACT6,
+  ATOLL_POLICY_EXACT4,
+  ATOLL_POLICY_EXACT2,
+  ATOLL_POLICIES
+} atoll_policy;
 ATOLL_API const char *atoll_policy_name(atoll_policy p);
 ATOLL_API int atoll_policy_parse(const char *name, atoll_policy *p); /* 0 or -1 */
+/** "eager_flash, exact20, ...", for messages. */
+ATOLL_API const char *atoll_policy_list(void);
+/** Whether a planner left free to choose should try it: eager_flash, exact20 and exact4. The ones between cost per byte
+ * what a mixture of these over stages does. */
+ATOLL_API int atoll_policy_automatic(atoll_policy p);
 
 /** One micro-batch's identity: what random numbers and loss weights are keyed by. */
 typedef struct atoll_call {
@@ -44,6 +73,15 @@ typedef struct atoll_call {
 ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
+
+/** FLOPs of matrix products and attention that backward repeats, counted as atoll_model_layer_flops() counts. */
+ATOLL_API const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, atoll_syms *pool, int layer,
+                                                       atoll_policy p);
+/** What a block saves, in elements per row, by what tensor parallelism cuts: the rows' own values (whole on every
+ * rank), those of attention (by heads, log-sum-exp included), those of the MLP (by columns). Statistics of norms are
+ * not in it. */
+ATOLL_API void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy p, int64_t *whole, int64_t *attention,
+                                int64_t *mlp);
 
 /** Pointers of one layer. weight[i], grad[i] follow atoll_model_layer_params(). All borrowed device memory. */
 typedef struct atoll_layer_buffers {

@@ -222,12 +222,10 @@ static atoll_err find_slices(composer *c) {
 /* One state of the parallelizer per policy: a stage's policy is shared by its replicas, which may stand on different
  * islands, so the composer asks for one policy at a time and joins the answers. */
 static atoll_err begin_policies(composer *c) {
-  atoll_policy named;
-  int any = !c->params->policy[0] || !strcmp(c->params->policy, "auto");
-  if (!any && atoll_policy_parse(c->params->policy, &named) != 0)
-    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto, eager or exact", c->params->policy);
+  int named;
+  ATOLL_TRY(plan_policy(c->params, &named));
   for (int p = 0; p < ATOLL_POLICIES; p++) {
-    if (!any && p != (int)named)
+    if (!plan_tries_policy(named, p))
       continue;
     c->one_policy[p] = *c->params;
     c->one_policy[p].target = 0; /* what a device alone can do, train executes */

@@ -6,13 +6,13 @@
 
 /* Least bytes of a layer alone, of one micro-batch of b samples, over the policies allowed. */
 static atoll_err least_bytes(const composer *c, int layer, int64_t b, int64_t *bytes, atoll_policy *policy) {
-  atoll_policy named = ATOLL_POLICY_EAGER;
-  int any = atoll_policy_parse(c->params->policy, &named) != 0; /* empty or auto: checked before */
+  int named;
+  ATOLL_TRY(plan_policy(c->params, &named));
   *bytes = INT64_MAX;
-  *policy = named;
+  *policy = ATOLL_POLICY_EXACT20;
   for (int p = 0; p < ATOLL_POLICIES; p++) {
     int64_t category[ATOLL_MEM_CATEGORIES];
-    if (!any && p != (int)named)
+    if (!plan_tries_policy(named, p))
       continue;
     ATOLL_TRY(cost_stage_bytes(c->cost, layer, layer + 1, (atoll_policy)p, b, 1, 1, category));
     if (cost_sum_bytes(category) < *bytes) {

@@ -143,15 +143,15 @@ typedef struct search {
   shape *s;
   int L, S, kinds;
   kind *kind;
-  int *fits;               /* [S] */
-  fit **fit;               /* [S][fits] */
-  double **t;              /* [kinds * S]: [reps] least t over policies that fit everywhere, INFINITY where none does */
-  double **f;              /* [kinds * S]: [reps] least forward of the same */
-  double **h;              /* [kinds * S]: [reps] least n t - (W - 1) f of the same */
-  double **g;              /* [S]: [reps] seconds to sum the gradients, at least */
-  double **u;              /* [S]: [reps] largest update of any replica, at least */
-  double *update;          /* [S + 1][layers + 1]: U */
-  unsigned char **allowed; /* [S][reps]: bit per policy */
+  int *fits;          /* [S] */
+  fit **fit;          /* [S][fits] */
+  double **t;         /* [kinds * S]: [reps] least t over policies that fit everywhere, INFINITY where none does */
+  double **f;         /* [kinds * S]: [reps] least forward of the same */
+  double **h;         /* [kinds * S]: [reps] least n t - (W - 1) f of the same */
+  double **g;         /* [S]: [reps] seconds to sum the gradients, at least */
+  double **u;         /* [S]: [reps] largest update of any replica, at least */
+  double *update;     /* [S + 1][layers + 1]: U */
+  uint32_t **allowed; /* [S][reps]: bit per policy */
   int *cut, *policy;
   double *prefix;   /* [S + 1][kinds] */
   double *forward;  /* [S + 1][kinds] */
@@ -324,7 +324,30 @@ static void tabulate_sums(search *x, int i) {
   }
 }
 
-/* Policies that fit every replica, and least times among them. */
+/* Whether slice r at stage i takes under policy p nowhere longer than under q, and not the same everywhere unless p
+ * comes first. */
+static int at_least_as_fast(const search *x, int i, int r, int p, int q) {
+  int same = 1;
+  for (int k = 0; k < x->kinds; k++) {
+    const slice_time *a = &x->kind[k].time[i * ATOLL_POLICIES + p][r], *b = &x->kind[k].time[i * ATOLL_POLICIES + q][r];
+    if (a->forward > b->forward || a->backward > b->backward || a->extra > b->extra)
+      return 0;
+    same = same && a->forward == b->forward && a->backward == b->backward && a->extra == b->extra;
+  }
+  return !same || p < q;
+}
+
+/* Of the policies that fit, those that another one that fits is not at least as fast as: bytes no longer matter. */
+static uint32_t undominated(const search *x, int i, int r) {
+  uint32_t fitting = x->allowed[i][r], left = fitting;
+  for (int p = 0; p < ATOLL_POLICIES; p++)
+    for (int q = 0; q < ATOLL_POLICIES; q++)
+      if (p != q && fitting >> p & 1 && fitting >> q & 1 && at_least_as_fast(x, i, r, p, q))
+        left &= ~(UINT32_C(1) << q);
+  return left;
+}
+
+/* Policies that fit every replica, without dominated ones, and least times among them. */
 static atoll_err tabulate(search *x) {
   composer *c = x->c;
   ATOLL_TRY(plan_alloc((size_t)(x->kinds * x->S), sizeof *x->t, &x->t));
@@ -333,14 +356,16 @@ static atoll_err tabulate(search *x) {
   ATOLL_TRY(plan_alloc((size_t)x->S, sizeof *x->g, &x->g));
   ATOLL_TRY(plan_alloc((size_t)x->S, sizeof *x->u, &x->u));
   for (int i = 0; i < x->S; i++) {
-    ATOLL_TRY(plan_alloc((size_t)c->reps, 1, &x->allowed[i]));
+    ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->allowed, &x->allowed[i]));
     for (int r = 0; r < c->reps; r++)
       for (int p = 0; p < ATOLL_POLICIES; p++) {
         int fits = c->state[p] != NULL;
         for (int e = 0; e < x->fits[i] && fits; e++)
           fits = x->fit[i][e].slice[p][r].over <= 0;
-        x->allowed[i][r] |= (unsigned char)(fits << p);
+        x->allowed[i][r] |= (uint32_t)fits << p;
       }
+    for (int r = 0; r < c->reps; r++)
+      x->allowed[i][r] = undominated(x, i, r);
     ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->g, &x->g[i]));
     ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->u, &x->u[i]));
     tabulate_sums(x, i);

@@ -225,22 +225,46 @@ static atoll_err eval(const atoll_sym *e, atoll_syms *pool, int64_t b, int64_t s
 static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
   const atoll_model *m = c->problem->model;
   const rates *r = &c->rate[island];
-  int64_t seq = c->problem->seq, forward, backward, saved, eager, boundary;
+  int64_t seq = c->problem->seq, forward, backward, repeated, saved, eager, boundary;
   atoll_syms *pool = NULL;
   ATOLL_TRY(atoll_syms_create(&pool));
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_flops(m, pool, layer), pool, b, seq, &forward));
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_backward_flops(m, pool, layer), pool, b, seq, &backward));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_recompute_flops(m, pool, layer, policy), pool, b, seq, &repeated));
   ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, policy), pool, b, seq, &saved));
-  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER), pool, b, seq, &eager));
+  ATOLL_TRY_GOTO(err, done,
+                 eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER_FLASH), pool, b, seq, &eager));
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_boundary_elements(m, pool, layer), pool, b, seq, &boundary));
   /* Whatever the policy keeps, forward writes all of eager's tensors; what it dropped, backward writes again. */
   double rows = (double)(b * seq), rate = GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);
   double tensors = (double)eager + 4.0 * (double)boundary, again = (double)(eager > saved ? eager - saved : 0);
   out->forward = LAYER_SECONDS + (double)forward / rate + FORWARD_PASSES * tensors / r->bandwidth;
-  out->backward =
-      LAYER_SECONDS + (double)backward / rate + (BACKWARD_PASSES * tensors + FORWARD_PASSES * again) / r->bandwidth;
+  out->backward = LAYER_SECONDS + (double)(backward + repeated) / rate +
+                  (BACKWARD_PASSES * tensors + FORWARD_PASSES * again) / r->bandwidth;
   out->source = ATOLL_COST_ANALYTIC;
+done:
+  atoll_syms_destroy(&pool);
+  return err;
+}
+
+/* Seconds of a policy that was not measured, from exact20, which was: backward and the products that the policy
+ * repeats, at the rate of the measured forward. NOINPUT: not measured either. */
+static atoll_err repeated(const cost_model *c, int island, int layer, atoll_policy policy, int64_t b,
+                          atoll_cost *found) {
+  const atoll_model *m = c->problem->model;
+  int64_t forward, again;
+  ATOLL_TRY(atoll_profile_find(c->problem->profile, c->rate[island].class_key, c->model,
+                               atoll_layer_kind_name(atoll_model_layer_kind(m, layer)),
+                               atoll_policy_name(ATOLL_POLICY_EXACT20), c->problem->seq, b, found));
+  atoll_syms *pool = NULL;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_flops(m, pool, layer), pool, b, c->problem->seq, &forward));
+  ATOLL_TRY_GOTO(err, done,
+                 eval(atoll_layer_recompute_flops(m, pool, layer, policy), pool, b, c->problem->seq, &again));
+  if (forward > 0)
+    found->backward_input += found->forward * (double)again / (double)forward;
 done:
   atoll_syms_destroy(&pool);
   return err;
@@ -262,6 +286,8 @@ static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy p
                       ? ATOLL_NOINPUT
                       : atoll_profile_find(c->problem->profile, c->rate[island].class_key, c->model, kind,
                                            atoll_policy_name(policy), c->problem->seq, b, &found);
+  if (err == ATOLL_NOINPUT && c->problem->profile)
+    err = repeated(c, island, layer, policy, b, &found);
   double update = UPDATE_BYTES_PER_VALUE * (double)c->values[layer] / c->rate[island].bandwidth;
   if (err == ATOLL_OK) {
     e.cost = (cost_slice){found.forward, found.backward_input + found.backward_weight,
@@ -478,8 +504,10 @@ atoll_err cost_stage_bytes_tensor(cost_model *c, int tensor, int first, int last
   for (size_t i = 0; i < sizeof states / sizeof *states; i++)
     bytes[states[i]] = part_of(bytes[states[i]], share, tensor);
   ATOLL_TRY(boundary_of(c, first, b, &boundary));
-  int whole = policy == ATOLL_POLICY_EAGER ? 4 : 2; /* x and r1; eager keeps the norms' outputs too */
-  int64_t kept = (int64_t)slots * (whole * blocks + 1) * boundary, rest = bytes[ATOLL_MEM_ACTIVATION] - kept;
+  int64_t whole, cut[2];
+  atoll_layer_kept(c->problem->model, 1, policy, &whole, &cut[0], &cut[1]);
+  whole /= atoll_model_config(c->problem->model)->width;
+  int64_t kept = slots * (whole * blocks + 1) * boundary, rest = bytes[ATOLL_MEM_ACTIVATION] - kept;
   if (rest > 0)
     bytes[ATOLL_MEM_ACTIVATION] = kept + part_of(rest, 1, tensor);
   return ATOLL_OK;

@@ -131,13 +131,13 @@ static const atoll_sym *input_bytes(const builder *k) {
 
 /* Saved by a layer. A token visits top_k experts, so their part of a block's MLP is that many times as large. */
 static const atoll_sym *saved_bytes(const builder *k, int layer) {
-  const atoll_model_params *c = atoll_model_config(k->m);
   const atoll_sym *bytes = mine(k, atoll_layer_saved_bytes(k->m, k->pool, layer, k->policy));
   if (atoll_model_layer_kind(k->m, layer) != ATOLL_LAYER_BLOCK)
     return bytes;
-  int64_t mlp = c->ffn * (k->policy == ATOLL_POLICY_EAGER ? 2 : 1), more = k->moe.experts > 0 ? k->moe.top_k - 1 : 0;
+  int64_t whole, attention, mlp, more = k->moe.experts > 0 ? k->moe.top_k - 1 : 0;
+  atoll_layer_kept(k->m, layer, k->policy, &whole, &attention, &mlp);
   bytes = add(k, bytes, mul(k, integer(k, 4 * more * mlp), mul(k, k->B, k->S)));
-  return cut_bytes(k, bytes, 4 * c->width + c->heads + mlp * (1 + more)); /* q, k, v, their output, log-sum-exp */
+  return cut_bytes(k, bytes, attention + mlp * (1 + more));
 }
 
 typedef struct activations {

@@ -167,7 +167,7 @@ static atoll_err read_point(reading *r, json_t *map, atoll_slice_plan *p, int *b
   *p = (atoll_slice_plan){.tensor = 1, .context = 1, .expert = 1, .source = ATOLL_COST_ANALYTIC};
   ATOLL_TRY(text(r, map, "policy", name, sizeof name));
   if (!name[0] || atoll_policy_parse(name, &policy) != 0)
-    return wrong(r, "policy", shown(json_object_get(map, "policy"), found, sizeof found), "eager or exact");
+    return wrong(r, "policy", shown(json_object_get(map, "policy"), found, sizeof found), atoll_policy_list());
   p->policy = (int)policy;
   ATOLL_TRY(degree(r, map, "data", 1, 1, DEGREE_MAX, &p->data));
   ATOLL_TRY(degree(r, map, "tensor", 0, 1, DEGREE_MAX, &p->tensor));

@@ -226,7 +226,7 @@ static json_t *islands_json(const state *s) {
 static json_t *policies_json(const state *s) {
   json_t *list = json_array();
   for (int p = 0; p < ATOLL_POLICIES; p++)
-    if (s->policy < 0 || p == s->policy)
+    if (plan_tries_policy(s->policy, p))
       json_array_append_new(list, json_string(atoll_policy_name((atoll_policy)p)));
   return list;
 }
@@ -297,7 +297,7 @@ static atoll_err reduce_seconds(const state *s, const request *r, double *second
 static atoll_err request_costs(const state *s, const request *r, json_t *costs, json_t *exact) {
   for (int p = 0; p < ATOLL_POLICIES; p++) {
     int64_t bytes[ATOLL_MEM_CATEGORIES];
-    if (s->policy >= 0 && p != s->policy)
+    if (!plan_tries_policy(s->policy, p))
       continue;
     for (int l = r->slice.first, classes = 0; l < r->slice.last; l++) {
       int k = cost_layer_class(s->cost, l), seen = 0;
@@ -627,17 +627,15 @@ static void extern_end(void **address) {
 static atoll_err extern_begin(const atoll_plan_problem *problem, const atoll_plan_params *params, void **out) {
   state *s = NULL;
   void *address = NULL;
-  atoll_policy policy = ATOLL_POLICY_EAGER;
-  int any = !params->policy[0] || !strcmp(params->policy, "auto");
+  int policy;
   if (!params->extern_program[0])
     return atoll_fail(ATOLL_USAGE, "plan.parallelizer is extern, but plan.extern names no program");
-  if (!any && atoll_policy_parse(params->policy, &policy) != 0)
-    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto, eager or exact", params->policy);
+  ATOLL_TRY(plan_policy(params, &policy));
   ATOLL_TRY(plan_alloc(1, sizeof *s, &s));
   address = s;
   s->problem = problem;
   s->params = params;
-  s->policy = any ? -1 : (int)policy;
+  s->policy = policy;
   atoll_err err;
   ATOLL_TRY_GOTO(err, fail, cost_create(problem, &s->cost));
   if (params->extern_fallback)

@@ -33,14 +33,12 @@ static void grid_end(void **address) {
 
 static atoll_err grid_begin(const atoll_plan_problem *problem, const atoll_plan_params *params, void **state) {
   grid_state *g = NULL;
-  atoll_policy policy = ATOLL_POLICY_EAGER;
-  int any = !params->policy[0] || !strcmp(params->policy, "auto");
-  if (!any && atoll_policy_parse(params->policy, &policy) != 0)
-    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto, eager or exact", params->policy);
+  int policy;
+  ATOLL_TRY(plan_policy(params, &policy));
   ATOLL_TRY(plan_alloc(1, sizeof *g, &g));
   g->problem = problem;
   g->params = params;
-  g->policy = any ? -1 : (int)policy;
+  g->policy = policy;
   atoll_err err = cost_create(problem, &g->cost);
   if (err != ATOLL_OK)
     free(g);
@@ -150,7 +148,7 @@ static atoll_err grid_plan(void *state, atoll_slice slice, atoll_island_shape sh
   for (int i = 0; i < shape.per_node * ATOLL_POLICIES; i++) {
     int tensor = 1 + i / ATOLL_POLICIES, p = i % ATOLL_POLICIES;
     atoll_slice_plan point;
-    if ((g->policy >= 0 && p != g->policy) || !degree_allowed(g, shape, x, tensor))
+    if (!plan_tries_policy(g->policy, p) || !degree_allowed(g, shape, x, tensor))
       continue;
     ATOLL_TRY(grid_point(g, slice, shape, x, tensor, (atoll_policy)p, &point));
     int64_t over = point.bytes_peak - point.bytes_limit;

@@ -54,10 +54,8 @@ static void mist_end(void **address) {
 
 static atoll_err mist_begin(const atoll_plan_problem *problem, const atoll_plan_params *params, void **state) {
   mist_state *m = NULL;
-  atoll_policy policy = ATOLL_POLICY_EAGER;
-  int any = !params->policy[0] || !strcmp(params->policy, "auto");
-  if (!any && atoll_policy_parse(params->policy, &policy) != 0)
-    return atoll_fail(ATOLL_USAGE, "plan.policy is '%s', expected auto, eager or exact", params->policy);
+  int policy;
+  ATOLL_TRY(plan_policy(params, &policy));
   if (params->experts > 0 && params->target != 1)
     return atoll_fail(ATOLL_USAGE, "plan.experts is %" PRId64 ", which train does not execute; set plan.target=any",
                       params->experts);
@@ -68,7 +66,7 @@ static atoll_err mist_begin(const atoll_plan_problem *problem, const atoll_plan_
   void *made = m;
   m->problem = problem;
   m->params = params;
-  m->policy = any ? -1 : (int)policy;
+  m->policy = policy;
   m->moe = (memory_moe){params->experts, params->expert_top};
   interference_neutral(&m->streams);
   atoll_err err =
@@ -327,7 +325,7 @@ static atoll_err mist_plan(void *state, atoll_slice slice, atoll_island_shape sh
     r.recompute[i] = i;
   for (int p = 0; p < ATOLL_POLICIES; p++) {
     mist_slice *s = NULL;
-    if (m->policy >= 0 && p != m->policy)
+    if (!plan_tries_policy(m->policy, p))
       continue;
     ATOLL_TRY_GOTO(err, done, find_slice(m, slice, p, &s));
     ATOLL_TRY_GOTO(err, done, search_degrees(&r, s));
