@@ -13,7 +13,7 @@
 #include "atoll/version.h"
 #include "bench.h"
 
-static const bench *const benches[] = {&bench_step, &bench_io, &bench_calibrate};
+static const bench *const benches[] = {&bench_step, &bench_io, &bench_calibrate, &bench_mlp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const atoll_cli_flag flags[] = {
@@ -26,7 +26,10 @@ static const atoll_cli_flag flags[] = {
     {"micro-batches", "M", "step: micro-batches per step; default 1, with several ranks 8."},
     {"dtype", "TYPE", "step: f32."},
     {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
-    {"repeats", "N", "io: repetitions of each variant; default 5."},
+    {"repeats", "N", "io: repetitions of each variant; default 5. mlp: default 9."},
+    {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
+    {"shape", "MxKxNxP", "mlp: only this shape; more widths make a longer chain."},
+    {"trace", "FILE", "mlp: timeline of one pipelined run (256 rows, or --shape's) in Chrome trace format."},
     {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
     {NULL, NULL, NULL},
 };
@@ -77,6 +80,36 @@ static int clear_pins(char **argv) {
     execv("/proc/self/exe", argv);
   }
   return getenv("ATOLL_TEST_PINS_CLEARED") != NULL;
+}
+
+/* mlp needs ranks: started alone, the program starts itself again under mpirun. */
+static void start_ranks(int argc, char **argv) {
+  static const char *const launched[] = {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
+  static const char *const before[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2"};
+  enum { BEFORE = sizeof before / sizeof *before };
+  int wanted = 0, at = 0;
+  for (int i = 1; i < argc; i++) {
+    wanted |= !strcmp(argv[i], bench_mlp.name);
+    if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "--version"))
+      return;
+  }
+  for (size_t i = 0; i < sizeof launched / sizeof *launched; i++)
+    wanted = wanted && !getenv(launched[i]);
+  static char self[4096];
+  char **args = wanted ? calloc((size_t)argc + BEFORE + 1, sizeof *args) : NULL;
+  if (!args || readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
+    return;
+  for (int i = 0; i < BEFORE; i++)
+    args[at++] = (char *)(uintptr_t)before[i];
+  args[at++] = self;
+  for (int i = 1; i < argc; i++)
+    args[at++] = argv[i];
+  if (geteuid() == 0) { /* who runs the program as root, in a container, means it */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+  }
+  execvp(args[0], args);
+  free(args); /* no mpirun: one rank then, whose figures say so */
 }
 
 static atoll_err write_figures(const atoll_cli *cli, json_t *out) {
@@ -133,6 +166,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
 
 int main(int argc, char **argv) {
   int cleared = clear_pins(argv), done = 0;
+  start_ranks(argc, argv);
   char notes[1024];
   size_t at = (size_t)snprintf(notes, sizeof notes, "Benchmarks:\n");
   for (int i = 0; i < BENCHES; i++)

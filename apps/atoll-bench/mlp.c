@@ -1,0 +1,496 @@
+/* mlp: two or more dependent GEMMs over ranks of one node, every way of running them.
+ *
+ * Each rank is one thread on one core. First every setting of every way is tried, then the best setting of each is
+ * measured again, the ways interleaved and their order rotated; figures are medians. Of two calls back to back the
+ * second is timed, from the first rank's start to the last one's end. ideal_us is sequential_us over the ranks. The
+ * BLAS row multiplies with a library instead of Atoll's packed products, over the same MPI messages. */
+#include "bench.h"
+
+#include <cblas.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/agree.h"
+#include "atoll/clock.h"
+#include "atoll/ctapipe.h"
+#include "atoll/file.h"
+#include "atoll/log.h"
+#include "atoll/rng.h"
+#include "ceiling.h"
+
+enum { WIDTHS = ATOLL_CHAIN_LAYERS + 1, MOST_REPEATS = 99, SETTINGS = 160, BLAS = ATOLL_CHAIN_WAYS, ROWS };
+
+typedef struct shape {
+  int layers;
+  int64_t M, width[WIDTHS];
+} shape;
+
+static const shape mlp_shapes[] = {
+    {2, 32, {1024, 4096, 1024}},   {2, 64, {1024, 1024, 1024}},   {2, 256, {1024, 1024, 1024}},
+    {2, 1024, {1024, 1024, 1024}}, {2, 4096, {512, 512, 512}},    {2, 512, {1024, 4096, 1024}},
+    {2, 256, {4096, 4096, 4096}},  {2, 2048, {2048, 2048, 2048}}, {2, 1024, {512, 2048, 2048}},
+    {2, 1024, {2048, 2048, 512}},
+};
+
+/* One way in one setting. */
+typedef struct setting {
+  int way;     /* atoll_chain_way, or BLAS */
+  int library; /* BLAS: of libraries[] */
+  atoll_chain_cut cut;
+  double trial; /* s */
+} setting;
+
+typedef struct world {
+  atoll_comm *comm;
+  atoll_mem *mem;
+  int rank, ranks;
+  int repeats;
+} world;
+
+typedef struct problem {
+  shape s;
+  atoll_chain *chain;
+  float *x, *w[ATOLL_CHAIN_LAYERS];          /* w: own layers */
+  float *blas_in, *blas[ATOLL_CHAIN_LAYERS]; /* inputs from another rank, and outputs of own layers */
+  float *want;                               /* the sequential result */
+} problem;
+
+/* --- BLAS micro-batching ------------------------------------------------------------------------------------------ */
+
+static void by_openblas(int64_t M, int64_t N, int64_t K, const float *A, const float *B, float *C) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)M, (blasint)N, (blasint)K, 1, A, (blasint)K, B,
+              (blasint)N, 0, C, (blasint)N);
+}
+
+static void by_onednn(int64_t M, int64_t N, int64_t K, const float *A, const float *B, float *C) {
+  (void)dnnl_sgemm('N', 'N', M, N, K, 1, A, K, B, N, 0, C, N);
+}
+
+static const struct library {
+  const char *name;
+  void (*gemm)(int64_t M, int64_t N, int64_t K, const float *A, const float *B, float *C);
+} libraries[] = {{"openblas", by_openblas}, {"onednn", by_onednn}};
+enum { LIBRARIES = sizeof libraries / sizeof *libraries };
+
+static void relu(float *c, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    c[i] = c[i] > 0 ? c[i] : 0;
+}
+
+static int owner_of(const world *w, const problem *q, int layer) {
+  return layer < 0 || layer >= q->s.layers ? -1 : layer * w->ranks / q->s.layers;
+}
+
+/* Rows [r0, r1) through this rank's layers [first, last). */
+static const float *blas_chunk(problem *q, const struct library *lib, int first, int last, int64_t r0, int64_t r1) {
+  const float *from = (first == 0 ? q->x : q->blas_in) + r0 * q->s.width[first];
+  for (int l = first; l < last; l++) {
+    float *to = q->blas[l] + r0 * q->s.width[l + 1];
+    lib->gemm(r1 - r0, q->s.width[l + 1], q->s.width[l], from, q->w[l], to);
+    if (l + 1 < q->s.layers)
+      relu(to, (r1 - r0) * q->s.width[l + 1]);
+    from = to;
+  }
+  return from;
+}
+
+static atoll_err run_blas(const world *w, problem *q, const setting *t) {
+  enum { MOST = 64 };
+  MPI_Request in[MOST], out[MOST];
+  MPI_Comm comm = atoll_comm_mpi(w->comm);
+  int first = q->s.layers, last = 0, chunks = (int)t->cut.chunks;
+  for (int l = 0; l < q->s.layers; l++)
+    if (owner_of(w, q, l) == w->rank) {
+      first = l < first ? l : first;
+      last = l + 1;
+    }
+  int before = owner_of(w, q, first - 1), after = owner_of(w, q, last);
+  for (int i = 0; i < chunks && last > 0; i++) {
+    int64_t r0 = q->s.M * i / chunks, r1 = q->s.M * (i + 1) / chunks, n = q->s.width[first];
+    in[i] = out[i] = MPI_REQUEST_NULL;
+    if (before >= 0)
+      MPI_Irecv(q->blas_in + r0 * n, (int)((r1 - r0) * n), MPI_FLOAT, before, i, comm, &in[i]);
+  }
+  for (int i = 0; i < chunks && last > 0; i++) {
+    int64_t r0 = q->s.M * i / chunks, r1 = q->s.M * (i + 1) / chunks;
+    MPI_Wait(&in[i], MPI_STATUS_IGNORE);
+    const float *y = blas_chunk(q, &libraries[t->library], first, last, r0, r1);
+    if (after >= 0)
+      MPI_Isend(y, (int)((r1 - r0) * q->s.width[last]), MPI_FLOAT, after, i, comm, &out[i]);
+  }
+  if (last > 0)
+    MPI_Waitall(chunks, out, MPI_STATUSES_IGNORE);
+  return ATOLL_OK;
+}
+
+/* --- one measurement ---------------------------------------------------------------------------------------------- */
+
+static atoll_err call(const world *w, problem *q, const setting *t, const float **y) {
+  if (t->way == BLAS)
+    return run_blas(w, q, t);
+  return atoll_chain_run(q->chain, (atoll_chain_way)t->way, &t->cut, q->s.M, q->x, y);
+}
+
+static atoll_err measure(const world *w, problem *q, const setting *t, double *seconds) {
+  const float *y = NULL;
+  MPI_Comm comm = atoll_comm_mpi(w->comm);
+  double span[2] = {0, 0};
+  for (int turn = 0; turn < 2; turn++) {
+    MPI_Barrier(comm);
+    span[0] = -atoll_clock_now();
+    ATOLL_TRY(call(w, q, t, &y));
+    span[1] = atoll_clock_now();
+  }
+  MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, comm);
+  *seconds = span[0] + span[1];
+  return ATOLL_OK;
+}
+
+/* --- a shape ------------------------------------------------------------------------------------------------------ */
+
+static atoll_err numbers(uint64_t what, int64_t n, float std, float **out) {
+  atoll_rng_key key = {.seed = 5, .sample = what, .site = ATOLL_RNG_TEST};
+  *out = aligned_alloc(64, ((size_t)n * sizeof **out + 64) / 64 * 64);
+  if (!*out)
+    return atoll_fail(ATOLL_NOMEM, "%lld numbers", (long long)n);
+  if (std > 0)
+    atoll_rng_fill_normal(&key, 0, (size_t)n, std, *out);
+  else
+    memset(*out, 0, (size_t)n * sizeof **out);
+  return ATOLL_OK;
+}
+
+static void close_problem(problem *q) {
+  if (q->chain)
+    atoll_chain_destroy(&q->chain);
+  free(q->x), free(q->want), free(q->blas_in);
+  for (int l = 0; l < ATOLL_CHAIN_LAYERS; l++)
+    free(q->w[l]), free(q->blas[l]);
+}
+
+static atoll_err fill_problem(const world *w, problem *q) {
+  int64_t widest = 0;
+  ATOLL_TRY(numbers(0, q->s.M * q->s.width[0], 1, &q->x));
+  for (int l = 0; l <= q->s.layers; l++)
+    widest = q->s.width[l] > widest ? q->s.width[l] : widest;
+  ATOLL_TRY(numbers(0, q->s.M * widest, 0, &q->blas_in));
+  ATOLL_TRY(numbers(0, q->s.M * q->s.width[q->s.layers], 0, &q->want));
+  for (int l = 0; l < q->s.layers; l++) {
+    int64_t in = q->s.width[l], out = q->s.width[l + 1];
+    if (owner_of(w, q, l) != w->rank)
+      continue;
+    ATOLL_TRY(numbers(1 + (uint64_t)l, in * out, 1 / (float)in, &q->w[l]));
+    ATOLL_TRY(numbers(0, q->s.M * out, 0, &q->blas[l]));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err open_problem(const world *w, problem *q) {
+  atoll_chain_params p;
+  atoll_chain_params_init(&p);
+  p.rows = q->s.M;
+  p.layers = q->s.layers;
+  for (int l = 0; l < p.layers; l++)
+    p.layer[l] = (atoll_chain_layer){q->s.width[l], q->s.width[l + 1],
+                                     l + 1 < p.layers ? ATOLL_ACTIVATION_RELU : ATOLL_ACTIVATION_NONE, 0};
+  ATOLL_TRY_ALL(atoll_comm_mpi(w->comm), fill_problem(w, q));
+  ATOLL_TRY(atoll_chain_create(w->comm, w->mem, &p, &q->chain));
+  for (int l = 0; l < p.layers; l++)
+    ATOLL_TRY(atoll_chain_set_layer(q->chain, l, q->w[l], q->s.width[l + 1], 1, NULL));
+  return ATOLL_OK;
+}
+
+static int settings_of(const shape *s, setting *all) {
+  static const int64_t panels[] = {16, 32, 64, 128, 256};
+  int n = 0;
+  for (int way = 0; way < ATOLL_CHAIN_WAYS; way++) {
+    int tensor = way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS;
+    if (tensor && s->layers != 2)
+      continue;
+    for (size_t i = 0; i < sizeof panels / sizeof *panels; i++) {
+      if (panels[i] > s->M)
+        continue;
+      for (int64_t chunks = 1; chunks <= (way == ATOLL_CHAIN_MICROBATCH ? 32 : 1); chunks *= 2)
+        if (chunks * panels[i] <= s->M)
+          all[n++] = (setting){way, 0, {panels[i], chunks}, 0};
+    }
+  }
+  for (int library = 0; library < LIBRARIES; library++)
+    for (int64_t chunks = 1; chunks <= 32 && chunks * 8 <= s->M; chunks *= 2)
+      all[n++] = (setting){BLAS, library, {0, chunks}, 0};
+  return n;
+}
+
+/* Bits of every way in its best setting against the sequential one's; the tensor-parallel ways' error. */
+static atoll_err check_bits(const world *w, problem *q, const setting *best, int *identical, double *tp_error) {
+  const float *y = NULL;
+  int64_t n = q->s.M * q->s.width[q->s.layers];
+  ATOLL_TRY(call(w, q, &best[ATOLL_CHAIN_SEQUENTIAL], &y));
+  memcpy(q->want, y, (size_t)n * sizeof *y);
+  *identical = 1;
+  *tp_error = 0;
+  for (int way = 0; way < ATOLL_CHAIN_WAYS; way++) {
+    double scale = 1e-30, worst = 0;
+    if (best[way].way != way)
+      continue;
+    ATOLL_TRY(call(w, q, &best[way], &y));
+    for (int64_t i = 0; i < n; i++) {
+      double e = y[i] - q->want[i], v = q->want[i];
+      scale = v > scale ? v : -v > scale ? -v : scale;
+      worst = e > worst ? e : -e > worst ? -e : worst;
+    }
+    if (way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS)
+      *tp_error = worst / scale > *tp_error ? worst / scale : *tp_error;
+    else
+      *identical &= !memcmp(y, q->want, (size_t)n * sizeof *y);
+  }
+  MPI_Allreduce(MPI_IN_PLACE, identical, 1, MPI_INT, MPI_MIN, atoll_comm_mpi(w->comm));
+  return ATOLL_OK;
+}
+
+static const char *row_name(int row) {
+  return row == BLAS ? "microbatch_blas" : atoll_chain_way_name((atoll_chain_way)row);
+}
+
+/* Median seconds of each way in its best setting; best[row].way is -1 where the shape has none. */
+static atoll_err best_settings(const world *w, problem *q, setting *best, double *median) {
+  static setting all[SETTINGS];
+  static double seconds[ROWS][MOST_REPEATS];
+  int n = settings_of(&q->s, all);
+  for (int row = 0; row < ROWS; row++)
+    best[row].way = -1;
+  for (int i = 0; i < n; i++) {
+    ATOLL_TRY(measure(w, q, &all[i], &all[i].trial));
+    setting *b = &best[all[i].way];
+    if (b->way < 0 || all[i].trial < b->trial)
+      *b = all[i];
+  }
+  for (int r = 0; r < w->repeats; r++)
+    for (int i = 0; i < ROWS; i++) {
+      int row = (i + r) % ROWS;
+      if (best[row].way >= 0)
+        ATOLL_TRY(measure(w, q, &best[row], &seconds[row][r]));
+    }
+  for (int row = 0; row < ROWS; row++)
+    median[row] = best[row].way < 0 ? 0 : bench_median(seconds[row], w->repeats);
+  return ATOLL_OK;
+}
+
+static void tell_row(const shape *s, const setting *best, const double *median, double ideal) {
+  char text[256];
+  size_t at = (size_t)snprintf(text, sizeof text, "%lld x %lld", (long long)s->M, (long long)s->width[0]);
+  for (int l = 1; l <= s->layers && at < sizeof text; l++)
+    at += (size_t)snprintf(text + at, sizeof text - at, " x %lld", (long long)s->width[l]);
+  for (int row = 0; row < ROWS && at < sizeof text; row++)
+    if (best[row].way >= 0)
+      at += (size_t)snprintf(text + at, sizeof text - at, " , %s %.3f", row_name(row), median[row] / ideal);
+  atoll_say("%s of the ideal %.0f us", text, ideal * 1e6);
+}
+
+static json_t *row_json(const world *w, const problem *q, const setting *best, const double *median, int identical,
+                        double tp_error) {
+  const shape *s = &q->s;
+  size_t weights = 0, bytes = atoll_chain_bytes(q->chain, &weights);
+  double ideal = median[ATOLL_CHAIN_SEQUENTIAL] / w->ranks, cta = median[ATOLL_CHAIN_CTA];
+  char key[64];
+  json_t *row = json_object(), *widths = json_array(), *cuts = json_object();
+  json_object_set_new(row, "M", json_integer(s->M));
+  for (int l = 0; l <= s->layers; l++)
+    json_array_append_new(widths, json_integer(s->width[l]));
+  if (s->layers == 2) {
+    json_object_set_new(row, "K", json_integer(s->width[0]));
+    json_object_set_new(row, "N", json_integer(s->width[1]));
+    json_object_set_new(row, "P", json_integer(s->width[2]));
+  }
+  json_object_set_new(row, "widths", widths);
+  json_object_set_new(row, "ideal_us", json_real(ideal * 1e6));
+  for (int i = 0; i < ROWS; i++) {
+    if (best[i].way < 0)
+      continue;
+    snprintf(key, sizeof key, "%s_us", row_name(i));
+    json_object_set_new(row, key, json_real(median[i] * 1e6));
+    json_object_set_new(
+        cuts, row_name(i),
+        json_pack("{s:I,s:I}", "panel", (json_int_t)best[i].cut.panel, "chunks", (json_int_t)best[i].cut.chunks));
+  }
+  json_object_set_new(row, "settings", cuts);
+  json_object_set_new(row, "blas", json_string(libraries[best[BLAS].library].name));
+  json_object_set_new(row, "cta_over_ideal", json_real(cta / ideal));
+  json_object_set_new(row, "cta_against_microbatch", json_real(1 - cta / median[ATOLL_CHAIN_MICROBATCH]));
+  json_object_set_new(row, "cta_against_microbatch_blas", json_real(1 - cta / median[BLAS]));
+  json_object_set_new(row, "bit_identical", json_boolean(identical));
+  json_object_set_new(row, "tp_relative_error", json_real(tp_error));
+  json_object_set_new(row, "exposed_bytes_of_rank_0", json_integer((json_int_t)bytes));
+  json_object_set_new(row, "exposed_weight_bytes_of_rank_0", json_integer((json_int_t)weights));
+  return row;
+}
+
+/* --- the timeline ------------------------------------------------------------------------------------------------- */
+
+static atoll_err trace_text(const world *w, const atoll_chain_event *all, const int64_t *offsets, char **text) {
+  json_t *events = json_array();
+  double start = 0;
+  for (int r = 0; r < w->ranks; r++)
+    for (int64_t i = offsets[r] / (int64_t)sizeof *all; i < offsets[r + 1] / (int64_t)sizeof *all; i++)
+      start = start == 0 || all[i].begin < start ? all[i].begin : start;
+  for (int r = 0; r < w->ranks; r++)
+    for (int64_t i = offsets[r] / (int64_t)sizeof *all; i < offsets[r + 1] / (int64_t)sizeof *all; i++) {
+      const atoll_chain_event *e = &all[i];
+      char name[64];
+      snprintf(name, sizeof name, e->layer < 0 ? "copy x" : "layer %d", e->layer);
+      json_array_append_new(events,
+                            json_pack("{s:s,s:s,s:f,s:f,s:i,s:i,s:{s:I,s:I}}", "name", name, "ph", "X", "ts",
+                                      (e->begin - start) * 1e6, "dur", (e->end - e->begin) * 1e6, "pid", 0, "tid", r,
+                                      "args", "row", (json_int_t)e->row, "column", (json_int_t)e->col));
+    }
+  json_t *root = json_pack("{s:o,s:s}", "traceEvents", events, "displayTimeUnit", "ms");
+  *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(root);
+  return *text ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "JSON of the timeline");
+}
+
+/* One traced run in the best setting. */
+static atoll_err write_trace(const world *w, problem *q, const setting *best, const char *path) {
+  const float *y;
+  const atoll_chain_event *events;
+  void *all = NULL;
+  int64_t *offsets = NULL;
+  ATOLL_TRY_ALL(atoll_comm_mpi(w->comm), atoll_chain_trace(q->chain, 1));
+  for (int turn = 0; turn < 2; turn++)
+    ATOLL_TRY(call(w, q, best, &y));
+  int64_t n = atoll_chain_events(q->chain, &events);
+  ATOLL_TRY(atoll_gather_bytes(atoll_comm_mpi(w->comm), events, n * (int64_t)sizeof *events, &all, &offsets));
+  ATOLL_TRY(atoll_chain_trace(q->chain, 0));
+  atoll_err err = ATOLL_OK;
+  if (w->rank == 0) {
+    char *text = NULL;
+    err = trace_text(w, all, offsets, &text);
+    if (err == ATOLL_OK)
+      err = atoll_file_replace(path, text, strlen(text));
+    free(text);
+  }
+  free(all);
+  free(offsets);
+  return atoll_agree(atoll_comm_mpi(w->comm), err);
+}
+
+/* --- the benchmark ------------------------------------------------------------------------------------------------ */
+
+static atoll_err one_shape(const world *w, const shape *s, const char *trace, json_t *rows, int *identical) {
+  static setting best[ROWS];
+  double median[ROWS], tp_error = 0;
+  int same = 1;
+  problem q = {.s = *s};
+  atoll_err err = open_problem(w, &q);
+  if (err == ATOLL_OK)
+    err = best_settings(w, &q, best, median);
+  if (err == ATOLL_OK)
+    err = check_bits(w, &q, best, &same, &tp_error);
+  if (err == ATOLL_OK && trace)
+    err = write_trace(w, &q, &best[ATOLL_CHAIN_CTA], trace);
+  if (err == ATOLL_OK && w->rank == 0) {
+    tell_row(s, best, median, median[ATOLL_CHAIN_SEQUENTIAL] / w->ranks);
+    json_array_append_new(rows, row_json(w, &q, best, median, same, tp_error));
+  }
+  *identical &= same;
+  close_problem(&q);
+  return err;
+}
+
+/* "MxKxNxP...": rows, then widths. */
+static atoll_err parse_shape(const char *text, shape *s) {
+  char *end = NULL;
+  const char *at = text;
+  memset(s, 0, sizeof *s);
+  for (int i = 0; i <= WIDTHS; i++) {
+    long long v = strtoll(at, &end, 10);
+    if (end == at || v < 1 || v > 1 << 20 || (*end && *end != 'x'))
+      break;
+    if (i == 0)
+      s->M = v;
+    else
+      s->width[s->layers = i - 1] = v;
+    at = end + (*end == 'x');
+    if (!*end && i >= 2)
+      return ATOLL_OK;
+  }
+  return atoll_fail(ATOLL_USAGE, "--shape '%s': expected MxKxNxP, with at most %d widths after M", text, WIDTHS);
+}
+
+/* The rank's own core, when there are enough: migrating ranks would measure the scheduler. */
+static void pin(const world *w) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < w->ranks)
+    return;
+  for (int cpu = 0, i = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &all) && i++ == w->rank) {
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      (void)sched_setaffinity(0, sizeof one, &one);
+    }
+}
+
+static atoll_err run_shapes(const atoll_cli *cli, const world *w, json_t *out) {
+  const char *text = atoll_cli_value(cli, "shape"), *trace = atoll_cli_value(cli, "trace");
+  shape own;
+  int64_t layers;
+  int identical = 1;
+  json_t *rows = out ? json_array() : NULL;
+  ATOLL_TRY(bench_count(cli, "chain", 2, 1, ATOLL_CHAIN_LAYERS, &layers));
+  if (text) {
+    ATOLL_TRY(parse_shape(text, &own));
+    ATOLL_TRY(one_shape(w, &own, trace, rows, &identical));
+  } else if (layers == 2) {
+    for (size_t i = 0; i < sizeof mlp_shapes / sizeof *mlp_shapes; i++)
+      ATOLL_TRY(one_shape(w, &mlp_shapes[i], i == 2 ? trace : NULL, rows, &identical));
+  } else {
+    for (int64_t M = 256; M <= 1024; M *= 4) {
+      own = (shape){.layers = (int)layers, .M = M};
+      for (int l = 0; l <= own.layers; l++)
+        own.width[l] = 1024;
+      ATOLL_TRY(one_shape(w, &own, M == 256 ? trace : NULL, rows, &identical));
+    }
+  }
+  if (out) {
+    json_object_set_new(out, "rows", rows);
+    json_object_set_new(out, "bit_identical", json_boolean(identical));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
+  (void)job, (void)opts;
+  world w = {0};
+  ceiling c;
+  int64_t repeats;
+  ATOLL_TRY(bench_count(cli, "repeats", 9, 1, MOST_REPEATS, &repeats));
+  w.repeats = (int)repeats;
+  ATOLL_TRY(atoll_comm_create(MPI_COMM_WORLD, "mlp", NULL, &w.comm));
+  w.rank = atoll_comm_rank(w.comm);
+  w.ranks = atoll_comm_size(w.comm);
+  pin(&w);
+  omp_set_num_threads(1);
+  openblas_set_num_threads(1);
+  atoll_err err = atoll_agree(MPI_COMM_WORLD, atoll_mem_create(0, 0, &w.mem));
+  if (err == ATOLL_OK)
+    err = run_shapes(cli, &w, out);
+  ceiling_init(&c, MPI_COMM_WORLD, 1);
+  for (int i = 0; i < ceiling_round() && err == ATOLL_OK; i++)
+    err = ceiling_sample(&c);
+  if (err == ATOLL_OK && out) {
+    json_object_set_new(out, "dtype", json_string("f32"));
+    json_object_set_new(out, "ranks", json_integer(w.ranks));
+    json_object_set_new(out, "openblas_kernel", json_string(openblas_get_corename()));
+    ceiling_report(&c, out);
+  }
+  atoll_mem_destroy(&w.mem, NULL);
+  atoll_comm_destroy(&w.comm);
+  return err;
+}
+
+const bench bench_mlp = {
+    "mlp", "dependent GEMMs over ranks of a node, CTA-pipelined and every other way; starts 2 ranks when alone", run};
