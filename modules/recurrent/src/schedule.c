@@ -365,9 +365,50 @@ static atoll_err convert(struct conversion *c, isl_ast_node *node, rt_tree *pare
   }
 }
 
+struct constants {
+  unsigned n, varying; /* coordinates; mask of those that are not one number in each statement */
+};
+
+static isl_stat find_constants(isl_map *m, void *user) {
+  struct constants *c = user;
+  c->n = (unsigned)isl_map_dim(m, isl_dim_out);
+  for (unsigned k = 0; k < c->n; k++) {
+    isl_val *v = isl_map_plain_get_val_if_fixed(m, isl_dim_out, k);
+    if (isl_val_is_int(v) != isl_bool_true)
+      c->varying |= 1u << k;
+    isl_val_free(v);
+  }
+  isl_map_free(m);
+  return isl_stat_ok;
+}
+
+/* Coordinates that are constants order statements: they are to be written one after the other, not as a loop over
+ * conditions. */
+static isl_union_map *unroll_constants(isl_ctx *ctx, isl_union_map *time) {
+  struct constants c = {0, 0};
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  if (!f)
+    return NULL;
+  (void)isl_union_map_foreach_map(time, find_constants, &c);
+  fputs("{ [", f);
+  for (unsigned k = 0; k <= c.n; k++) /* one more for the order of uses and frees */
+    fprintf(f, "%si%u", k ? "," : "", k);
+  fprintf(f, "] -> unroll[k] : k = %u", c.n);
+  for (unsigned k = 0; k < c.n; k++)
+    if (!(c.varying >> k & 1u))
+      fprintf(f, " or k = %u", k);
+  fputs(" }", f);
+  isl_union_map *options = fclose(f) == 0 ? isl_union_map_read_from_str(ctx, text) : NULL;
+  free(text);
+  return options;
+}
+
 static atoll_err tree_of(const struct rt_order *o, const rt_graph *g, isl_union_map *time, rt_tree **out) {
   isl_ast_build *build = isl_ast_build_from_context(isl_set_copy(o->context));
-  isl_ast_node *node = isl_ast_build_node_from_schedule_map(build, time);
+  build = isl_ast_build_set_options(build, unroll_constants(o->ctx, time));
+  isl_ast_node *node = isl_ast_build_node_from_schedule_map(build, with_frees(o, g, time));
   isl_ast_build_free(build);
   if (!node)
     return rt_poly_error(o->ctx, "schedule: syntax tree");
@@ -404,7 +445,7 @@ atoll_err rt_schedule_create(const rt_graph *g, const rt_schedule_params *p, rt_
   if (err == ATOLL_OK)
     err = find_order(&o, g, p && p->budget ? p->budget : DEFAULT_BUDGET, &time, &s.method);
   if (err == ATOLL_OK)
-    err = tree_of(&o, g, with_frees(&o, g, time), &s.tree);
+    err = tree_of(&o, g, time, &s.tree);
   isl_union_map_free(time);
   isl_union_set_free(o.domain);
   isl_union_map_free(o.needs);
