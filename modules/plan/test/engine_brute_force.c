@@ -259,7 +259,7 @@ static void make_world(world *w, uint64_t seed) {
   p->kind = w->kind;
   int most = p->pools == 1 ? 8 : p->pools == 2 ? 4 : 2;
   for (int i = 0; i < p->pools; i++) {
-    w->pool[i] = (engine_pool){1 + pick(w, most), 4, pick(w, 2), i, 0.5 + unit_random(w)};
+    w->pool[i] = (engine_pool){1 + pick(w, most), 4, pick(w, 2), i, i, 0.5 + unit_random(w)};
     double speed = 0.5 + 2 * unit_random(w);
     for (int width = 1; width <= 4 && width <= w->pool[i].devices; width *= 2) {
       int k = p->kinds++;

@@ -8,13 +8,28 @@
 #include "cases/cases.h"
 #include "plan_impl.h"
 
+/* The first pool whose devices reach one another as fast. */
+static int links_of(const atoll_case *c, int pool) {
+  const case_fit *own = &c->single[pool * c->pools + pool];
+  for (int i = 0; i < pool; i++) {
+    const case_fit *fit = &c->single[i * c->pools + i];
+    if (fit->terms == own->terms && !memcmp(fit->c, own->c, (size_t)own->terms * sizeof *own->c))
+      return i;
+  }
+  return pool;
+}
+
 atoll_err case_problem(const atoll_case *c, case_problem_parts *out) {
   memset(out, 0, sizeof *out);
   engine_pool *pool = NULL;
   ATOLL_TRY(plan_alloc((size_t)c->pools, sizeof *pool, &pool));
   for (int i = 0; i < c->pools; i++)
-    pool[i] =
-        (engine_pool){c->pool[i].count, c->pool[i].per_node, c->pool[i].zone, c->pool[i].gpu, c->pool[i].hour / 3600};
+    pool[i] = (engine_pool){.devices = c->pool[i].count,
+                            .per_node = c->pool[i].per_node,
+                            .zone = c->pool[i].zone,
+                            .like = c->pool[i].gpu,
+                            .links = links_of(c, i),
+                            .price = c->pool[i].hour / 3600};
   engine_problem *p = &out->problem;
   engine_problem_init(p);
   p->layers = c->layers;

@@ -57,7 +57,7 @@ static void print_head(const atoll_case_plan *p, FILE *f) {
   else if (r->uniform)
     fprintf(
         f,
-        "; proved optimal with one kind of device per stage; mixing kinds in a stage was tried and cannot give more "
+        "; no plan with one kind of device per stage is better; mixing kinds in a stage was tried and cannot give more "
         "than %.2g %%\n",
         100 * r->gap / (1 - r->gap));
   else if (r->truncated)

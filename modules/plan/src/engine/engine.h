@@ -38,6 +38,7 @@ typedef struct engine_pool { /* like devices that reach each other alike */
   int zone;
   int like;     /* pools of equal `like` have the same kinds (same options and widths, in the same order) and the same
                    slices; they may still differ in zone, links and price */
+  int links;    /* pools of equal `like` and `links` sum gradients inside alike */
   double price; /* $ per second of one device; NaN: not for sale, and a plan that uses it has no price */
 } engine_pool;
 
@@ -67,7 +68,8 @@ typedef struct engine_costs {
   /* Seconds that one micro-batch takes over the boundary before `layer`, from a replica of kind `from`; backward: 1 for
    * gradients, which go from the later stage to the earlier. */
   double (*send)(void *context, int b, int layer, int from, int to, int backward);
-  /* Seconds to sum the gradients of a stage after the pipeline, 0 for one replica. */
+  /* Seconds to sum the gradients of a stage after the pipeline, 0 for one replica; with more replicas than groups at
+   * least what as many replicas of one of its kinds would take. */
   double (*sync)(void *context, int b, const engine_stage *stage);
   /* $ per step for what moves between zones, of a whole plan; NULL: free. The search adds up what stages (stage_money)
    * and boundaries (send_money) cost on their own, at most their part of the whole; either may be NULL. */
@@ -135,7 +137,7 @@ typedef struct engine_result {
   double bound;           /* no plan in the space is better: seconds, or $ for ENGINE_CHEAPEST */
   double gap;             /* (best - bound) / best; 0 when proved */
   int proved;             /* the best of all in the space named in search.c */
-  int uniform;            /* the best of all whose stages are of one kind each */
+  int uniform;            /* none whose stages are of one kind each is better */
   int truncated;          /* the work limit cut the search short */
   int64_t labels, slices; /* units of work spent; slices asked for */
   int rejected;           /* best other plans, of different micro-batch, depth or devices; best first */

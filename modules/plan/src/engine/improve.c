@@ -3,7 +3,7 @@
  *
  * Changes: a boundary moves; a stage gets more or fewer replicas of a kind, or its first of one; a group is used
  * another way (other degree); neighbours of a stage's list swap; two stages become one; the micro-batch changes. They
- * are tried alone and in pairs, in a fixed order; the first that makes the plan better is taken. Every plan is
+ * are tried alone and in pairs, in a fixed order; one that makes the plan better is taken at once. Every plan is
  * evaluated exactly (problem.c).
  */
 #include <stdlib.h>
@@ -13,7 +13,6 @@
 
 #define GROUPS_MOST 12 /* of a stage here */
 #define STAGES_MOST 64
-#define EVALUATED   16    /* labels' work of an evaluation */
 #define TRIES       30000 /* plans evaluated from one start */
 
 enum { BOUNDARY, COUNT, KIND, SWAP, MERGE, BATCH };
@@ -185,29 +184,49 @@ static atoll_err evaluate(search *s, const draft *d, double *value) {
   return err;
 }
 
-/* One change or two that make the draft better; *better 0: there is none, or the tries are spent. */
-static atoll_err step(search *s, draft *d, double *value, int *used, change *list, int room, int64_t *tries,
-                      int *better) {
+/* Tries a change or two; *better 1: they were taken. */
+static atoll_err attempt(search *s, draft *d, double *value, int *used, const change *one, const change *two,
+                         int64_t *tries, int *better) {
   const engine_problem *p = s->problem;
-  int n = list_changes(p, d, list, room);
-  *better = 0;
-  for (int second = -1; second < n; second++) /* alone first, then in pairs */
-    for (int first = 0; first < (second < 0 ? n : second); first++) {
-      draft next = *d;
-      double now;
-      if (!apply(p, &next, &list[first]) || (second >= 0 && !apply(p, &next, &list[second])) ||
-          !affordable(p, &next, used))
-        continue;
-      if (++*tries > TRIES)
-        return ATOLL_OK;
-      ATOLL_TRY(evaluate(s, &next, &now));
-      if (now < *value * (1 - ENGINE_EQUAL)) {
-        *d = next;
-        *value = now;
-        *better = 1;
-        return ATOLL_OK;
-      }
+  draft next = *d;
+  double now;
+  if (!apply(p, &next, one) || (two && !apply(p, &next, two)) || !affordable(p, &next, used))
+    return ATOLL_OK;
+  ++*tries;
+  ATOLL_TRY(evaluate(s, &next, &now));
+  if (now < *value * (1 - ENGINE_EQUAL)) {
+    *d = next;
+    *value = now;
+    *better = 1;
+  }
+  return ATOLL_OK;
+}
+
+/* Single changes round and round, until none has helped for a whole round; then pairs, and back to single ones after
+ * the first that helps. */
+static atoll_err climb(search *s, draft *d, double *value, int *used, change *list, int room) {
+  int n = list_changes(s->problem, d, list, room), at = 0, idle = 0, better;
+  int64_t tries = 0;
+  while (idle < n && tries < TRIES) {
+    better = 0;
+    ATOLL_TRY(attempt(s, d, value, used, &list[at], NULL, &tries, &better));
+    if (better) {
+      n = list_changes(s->problem, d, list, room);
+      at = at < n ? at : 0; /* the same again */
+      idle = 0;
+      continue;
     }
+    at = at + 1 < n ? at + 1 : 0;
+    if (++idle < n)
+      continue;
+    for (int second = 1; second < n && !better; second++)
+      for (int first = 0; first < second && !better && tries < TRIES; first++)
+        ATOLL_TRY(attempt(s, d, value, used, &list[first], &list[second], &tries, &better));
+    if (better) {
+      n = list_changes(s->problem, d, list, room);
+      at = idle = 0;
+    }
+  }
   return ATOLL_OK;
 }
 
@@ -226,11 +245,8 @@ atoll_err improve_plans(search *s) {
   int *used = malloc((size_t)s->problem->pools * sizeof *used);
   change *list = malloc(CHANGES_MOST * sizeof *list);
   atoll_err err = used && list ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "plan: no memory to improve a plan");
-  for (int i = 0; i < starts && err == ATOLL_OK; i++) {
-    int64_t tries = 0;
-    for (int better = 1; better && err == ATOLL_OK;)
-      err = step(s, &start[i], &value[i], used, list, CHANGES_MOST, &tries, &better);
-  }
+  for (int i = 0; i < starts && err == ATOLL_OK; i++)
+    err = climb(s, &start[i], &value[i], used, list, CHANGES_MOST);
   free(used);
   free(list);
   return err;

@@ -324,12 +324,13 @@ static atoll_err insert(search *s, const label *l) {
 static atoll_err expand(search *s, const node *n, int32_t at, outcomes *out, double *least) {
   const engine_problem *p = s->problem;
   const label l = s->label[at];
+  const spent so_far = bound_spent(s, n, &l);
   if (p->max_stages && l.stages >= p->max_stages)
     return ATOLL_OK;
   for (int f = l.layer - 1; f > 0; f--) {
     double known = NAN; /* sends of the outcomes at hand */
     s->work++;
-    if (!bound_closes(s, n, &l, f))
+    if (!bound_closes(s, &so_far, &l, f))
       continue;
     for (int c = 0; c < s->choices; c++) {
       double grad = space_send_choices(s, n->b, f, c, l.next, 1),

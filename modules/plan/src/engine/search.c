@@ -16,8 +16,8 @@
  *   2. stages of one kind, all labels: exact;
  *   3. stages of several kinds. With few devices every staffing is listed by its counts, and routes between replicas
  * are exact: the answer is the optimum over contiguous splits, widths, kinds and mixes, groups in the order of kinds.
- *      With many, small changes are made to the best plans (improve.c); then the gap says what mixes could still bring,
- *      by the bounds of the first nodes alone.
+ *      With many, small changes are made to the best plans (improve.c), before round 2 and after it; then the gap says
+ *      what mixes could still bring, by the bounds of nodes alone.
  *
  * Rules that discard, and why none discards the optimum:
  *   bound      a partial plan or node whose lower bound reaches the best plan (proofs: bound.c)
@@ -39,7 +39,8 @@
 #define NARROW        1e-9 /* relative width of a node that is not split any more */
 #define NARROW_ROUGH  1e-3 /* the same when labels only estimate money or sync: splitting would not end */
 #define FIRST_SHARE   4    /* part of the work for first plans */
-#define STEP          1.06
+#define BUCKETS_FEW   400
+#define MIXED_NODES   400 /* halved for the bound of stages of several kinds */
 
 double search_value(const search *s, double seconds, double price) {
   const engine_problem *p = s->problem;
@@ -151,25 +152,61 @@ void search_keep(search *s, engine_plan **plan) {
   }
 }
 
-atoll_err search_offer(search *s, const node *n, const label *final) {
-  engine_plan *plan = NULL;
-  ATOLL_TRY(build(s, n, final, &plan));
-  if (!plan) {
-    s->misplaced++;
-    return ATOLL_OK;
-  }
-  atoll_err err = engine_evaluate(s->problem, plan);
-  if (err == ATOLL_INFEASIBLE) {
-    s->misplaced++;
+/* Takes the plan, whatever becomes of it; *fits 0: its devices or memory do not suffice. */
+static atoll_err offer(search *s, engine_plan **plan, int *fits) {
+  atoll_err err = engine_evaluate(s->problem, *plan);
+  s->work += EVALUATED;
+  *fits = err == ATOLL_OK;
+  if (err == ATOLL_OK) {
+    search_keep(s, plan);
+  } else if (err == ATOLL_INFEASIBLE) {
     atoll_err_clear();
     err = ATOLL_OK;
-    engine_plan_destroy(&plan);
-  } else if (err != ATOLL_OK) {
-    engine_plan_destroy(&plan);
-  } else {
-    search_keep(s, &plan);
   }
+  engine_plan_destroy(plan);
   return err;
+}
+
+atoll_err search_offer(search *s, const node *n, const label *final) {
+  engine_plan *plan = NULL;
+  int fits = 0;
+  ATOLL_TRY(build(s, n, final, &plan));
+  atoll_err err = plan ? offer(s, &plan, &fits) : ATOLL_OK;
+  s->misplaced += !fits;
+  return err;
+}
+
+/* Bounds a node and takes the path that it came across, if any. */
+static atoll_err look(search *s, node *n) {
+  engine_group group[PLACED];
+  int used[DIMS] = {0}, total = 0, fits;
+  engine_plan *plan = NULL;
+  bound_node(s, n);
+  for (int pass = 0; pass < 2 && s->path_stages; pass++) { /* count groups, then fill them */
+    memset(used, 0, sizeof used);
+    for (int i = 0, at = 0; i < s->path_stages; i++) {
+      const path_stage *p = &s->path[i];
+      const unit_kind *kind = &s->kind[p->kind];
+      int groups = space_place(s, p->kind, used[kind->unit], p->width, group, PLACED);
+      if (!groups) {
+        engine_plan_destroy(&plan);
+        return ATOLL_OK;
+      }
+      used[kind->unit] += kind->devices * p->width;
+      if (pass) {
+        memcpy(plan->group + at, group, (size_t)groups * sizeof *group);
+        plan->stage[i] = (engine_stage){p->first, p->last, groups, plan->group + at};
+      }
+      at += groups;
+      total = at;
+    }
+    if (!pass)
+      ATOLL_TRY(engine_plan_create(s->path_stages, total, &plan));
+  }
+  if (!plan)
+    return ATOLL_OK;
+  plan->b = n->b;
+  return offer(s, &plan, &fits);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -252,28 +289,48 @@ static int widest(const search *s) {
   return n;
 }
 
-/* Intervals of the bottleneck for one micro-batch size (and width). */
+/* All plans of one micro-batch size (and width) that can still win. */
 static atoll_err add_range(search *s, heap *h, int b, int width) {
-  static const double parts[] = {0.03, 0.06, 0.1, 0.15, 0.22, 0.32, 0.5, 1};
-  double most = longest(s, b), low = bound_least_bottleneck(s, b, width, most), scale = s->best ? s->best->seconds : 0;
+  double most = longest(s, b), low = bound_least_bottleneck(s, b, width, most);
   if (s->problem->goal == ENGINE_FASTEST && s->best_value < most)
     most = s->best_value;
   if (s->problem->max_seconds < most)
     most = s->problem->max_seconds;
-  for (double step = STEP; low <= most; step = 1 + (step - 1) * 1.15) {
-    double high = low > 0 ? fmin(low * step, most) : most / 1000;
-    node n = {.b = b, .width = width, .low = low, .high = high > low ? high : most};
-    double sync = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-      n.sync_least = sync;
-      n.sync_most = sync = parts[i] < 1 ? parts[i] * scale : INFINITY;
-      bound_node(s, &n);
-      if (open(s, &n))
-        ATOLL_TRY(add_node(h, n));
-    }
-    if (n.high >= most)
-      break;
-    low = n.high;
+  node n = {.b = b, .width = width, .low = low, .high = most, .sync_most = INFINITY};
+  if (!(low <= most))
+    return ATOLL_OK;
+  ATOLL_TRY(look(s, &n));
+  return open(s, &n) ? add_node(h, n) : ATOLL_OK;
+}
+
+/* Share of the best plan's time that a node may span: bounds of few devices cost more than programs. */
+static double rough(const search *s) { return s->devices <= FEW_DEVICES ? 0.25 : s->priced ? 0.08 : 0.04; }
+
+/* Halves a node that spans more than that, in bottleneck or in sync, as its bound
+ * takes the least of both; *halved 0: it does not. What cannot be in a better plan is cut off first: of bottleneck and
+ * sync what is above the least by more than the best plan, or the limit, is above the bound. */
+static atoll_err halve(search *s, heap *h, node *tight, int *halved) {
+  node n = *tight;
+  double scale = s->best ? s->best->seconds : n.seconds, limit = s->problem->max_seconds,
+         spare = (s->problem->goal == ENGINE_FASTEST ? fmin(limit, s->best_value) : limit) * WITHIN - n.seconds;
+  n.high = fmin(n.high, n.low + spare);
+  n.sync_most = fmin(n.sync_most, n.sync_least + spare);
+  double steady = n.high - n.low, sync = fmin(n.sync_most, fmax(scale / 2, n.sync_least)) - n.sync_least;
+  *halved = fmax(steady, s->best ? sync : 0) > rough(s) * scale;
+  *tight = n;
+  if (!*halved)
+    return ATOLL_OK;
+  node part[2] = {n, n};
+  if (!s->best || steady > sync)
+    part[0].high = part[1].low = n.low > 0 && n.high > 2 * n.low ? sqrt(n.low * n.high) : n.low + steady / 2;
+  else
+    part[0].sync_most = part[1].sync_least = n.sync_least + sync / 2;
+  for (int i = 0; i < 2; i++) {
+    double was = part[i].bound;
+    ATOLL_TRY(look(s, &part[i]));
+    part[i].bound = fmax(part[i].bound, was);
+    if (open(s, &part[i]))
+      ATOLL_TRY(add_node(h, part[i]));
   }
   return ATOLL_OK;
 }
@@ -327,13 +384,21 @@ static atoll_err add_even(search *s, heap *h, int b, double most) {
     if (engine_rounds(s->problem, b, width) == rounds)
       continue;
     rounds = engine_rounds(s->problem, b, width);
-    bound_node(s, &n);
-    n.low = (double)(rounds - 1) * s->least_sum[s->layers] / (top / width);
-    n.bound = fmax(n.bound, s->problem->goal == ENGINE_FASTEST ? n.low + s->least_sum[s->layers] : 0);
+    ATOLL_TRY(look(s, &n));
+    double sum = bound_sum(s);
+    n.low = (double)(rounds - 1) * sum / (top / width);
+    n.bound = fmax(n.bound, s->problem->goal == ENGINE_FASTEST ? n.low + sum : 0);
     if (open(s, &n))
       ATOLL_TRY(add_node(h, n));
   }
   return ATOLL_OK;
+}
+
+/* Labels of a bucket in a first try: fewer where there are more buckets. */
+static int beam_of(const search *s) {
+  int64_t buckets = (int64_t)s->layers * s->choices;
+  int beam = (int)(BUCKETS_FEW * BEAM / (buckets > BUCKETS_FEW ? buckets : BUCKETS_FEW));
+  return beam > 2 ? beam : 2;
 }
 
 /* First plans: few labels per layer, with equal widths and at some bottlenecks above the least, best bound first, until
@@ -362,8 +427,10 @@ static atoll_err first_plans(search *s) {
         continue;
       node n = first_node(h);
       bound_node(s, &n);
-      if (open(s, &n))
-        ATOLL_TRY_GOTO(err, done, labels_run(s, &n, BEAM, &V, &whole));
+      if (!open(s, &n))
+        continue;
+      bound_prepare(s);
+      ATOLL_TRY_GOTO(err, done, labels_run(s, &n, beam_of(s), &V, &whole));
     }
   }
 done:
@@ -383,9 +450,14 @@ static atoll_err work_off(search *s, heap *h, int beam, heap *later, double *los
       s->truncated = 1;
       break;
     }
+    int halved;
+    ATOLL_TRY(halve(s, h, &n, &halved));
+    if (halved)
+      continue;
     bound_node(s, &n);
     if (!open(s, &n))
       continue;
+    bound_prepare(s);
     ATOLL_TRY(labels_run(s, &n, beam, &V, &whole));
     if (!whole && beam) {
       ATOLL_TRY(add_node(later, n));
@@ -401,7 +473,7 @@ static atoll_err work_off(search *s, heap *h, int beam, heap *later, double *los
 
 /* Wide nodes are tried with few labels first: good plans found early save labels later. */
 static atoll_err branch(search *s, double *bound) {
-  static const int beams[] = {BEAM, 10 * BEAM, 0};
+  const int beams[] = {beam_of(s), 10 * beam_of(s), 0};
   heap h[4] = {{0}};
   double lost = INFINITY;
   atoll_err err = add_ranges(s, &h[0]);
@@ -433,31 +505,37 @@ static atoll_err mixes_bound(search *s, double *bound) {
   heap h = {0};
   s->mixed = 1;
   atoll_err err = add_ranges(s, &h);
-  if (h.n)
-    *bound = fmin(*bound, h.node[0].bound);
+  for (int i = 0, halved = 1; h.n && halved && i < MIXED_NODES && err == ATOLL_OK; i++) {
+    node n = first_node(&h);
+    err = halve(s, &h, &n, &halved);
+    if (err == ATOLL_OK && !halved)
+      err = add_node(&h, n);
+  }
+  *bound = h.n ? fmin(s->best_value, h.node[0].bound) : s->best_value; /* of all plans, so also of what was cut short */
   free(h.node);
   return err;
 }
 
 static atoll_err run(search *s, double *bound) {
   int listed = 0;
-  int64_t devices = 0;
   ATOLL_TRY(space_create(s));
-  for (int u = 0; u < s->units; u++)
-    devices += s->unit[u].devices;
   *bound = INFINITY;
   if (!s->units)
     return ATOLL_OK;
   ATOLL_TRY(space_choices(s));
   ATOLL_TRY(first_plans(s));
+  int few = s->devices <= FEW_DEVICES, mixes = !few && (s->units > 1 || s->merged) && !s->problem->equal_widths;
+  if (mixes)
+    ATOLL_TRY(improve_plans(s));
+  double first = s->best_value;
   ATOLL_TRY(branch(s, bound));
-  if (devices <= FEW_DEVICES)
+  if (few)
     ATOLL_TRY(space_enumerate(s, FEW_STAFFINGS, &listed));
   if (listed)
     return branch(s, bound);
   if (s->units == 1 && !s->merged)
     return ATOLL_OK;
-  if (!s->problem->equal_widths)
+  if (s->best_value < first || !mixes)
     ATOLL_TRY(improve_plans(s));
   return mixes_bound(s, bound);
 }
@@ -475,7 +553,7 @@ atoll_err engine_search(const engine_problem *problem, engine_result **out) {
     r->gap = s.best ? fmax(0, 1 - bound / s.best_value) : INFINITY;
     r->truncated = s.truncated;
     r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced && (s.units == 1 || s.mixed);
-    r->uniform = s.best && !s.merged && !s.truncated && !s.misplaced && !(s.moves && s.priced);
+    r->uniform = s.best && !s.merged && !s.truncated && !s.misplaced && !s.moves;
     r->labels = s.work;
     r->slices = s.points;
     r->reject = s.rejects ? malloc((size_t)s.rejects * sizeof *r->reject) : NULL;

@@ -11,15 +11,16 @@
 
 #include "engine/engine_impl.h"
 
-#define DIMS          8  /* resources of a partial plan */
-#define PLACED        64 /* most groups of a stage once placed */
-#define GROUPS        4  /* most kinds in a stage */
-#define MULTIPLIERS   48 /* Lagrange pairs tried at the root of a node */
-#define FLIGHTS       6  /* rows of bounds by micro-batches in flight */
-#define KEPT          6  /* of them, kept for partial plans */
+#define DIMS          8   /* resources of a partial plan */
+#define PLACED        64  /* most groups of a stage once placed */
+#define GROUPS        4   /* most kinds in a stage */
+#define KINDS_BOUNDED 128 /* with more kinds only the plain sum bounds */
+#define FLIGHTS       6   /* rows of bounds by micro-batches in flight */
+#define KEPT          6   /* of them, kept for partial plans */
 #define ENGINE_EQUAL  1e-12
 #define WITHIN        (1 + 1e-12) /* rounding allowed in comparisons with a limit */
 #define REJECTED_KEPT 12
+#define EVALUATED     16 /* labels' work of an evaluation */
 
 typedef struct unit { /* pools that count as one: their devices are taken in order */
   int pools, *pool;   /* [pools] */
@@ -42,14 +43,22 @@ typedef struct choice { /* how a stage is staffed; count 0: as many as the bottl
   int need[DIMS];                  /* at least */
 } choice;
 
+typedef struct layer_range { /* [first, last) */
+  int first, last;
+} layer_range;
+
 typedef struct slice_entry {
   int at, n; /* points [at, at + n); n -1: not asked yet */
 } slice_entry;
 
 typedef struct node { /* plans of micro-batch b whose bottleneck is in (low, high] and whose sync is in [least, most] */
   int b, width;       /* width: replicas of every stage; 0: free */
-  double low, high, sync_least, sync_most, bound;
+  double low, high, sync_least, sync_most, bound, seconds; /* no plan in it has less value, or takes less */
 } node;
+
+typedef struct path_stage { /* layers [first, last) on `width` replicas of a unit's kind */
+  int first, last, kind, width;
+} path_stage;
 
 typedef struct label { /* the stages behind layer l; the stage that ends at l has its choice, not yet its first layer */
   double sum, extra, sync, money, bottleneck, act;
@@ -88,9 +97,13 @@ typedef struct search {
   uint16_t *routes; /* [batches][choices][choices] when counts are given: bit a * GROUPS + b */
   int priced;       /* 1: the objective needs prices */
   int merged;       /* 1: some unit has several pools */
+  int *pool_kind;   /* [pools]: the first kind of each */
+  int all_pools;    /* of all units */
+  int64_t devices;  /* likewise */
   int mixed;        /* 1: stages may have several kinds */
   /* slices */
-  int reps, *rep; /* [layers + 1][layers + 1] */
+  int reps, *rep;     /* [layers + 1][layers + 1]: of [f, l) at [l][f]; ask space_range */
+  layer_range *range; /* [reps]: the first range of each number */
   int like_kinds;
   slice_entry *slice; /* [batches][like_kinds][reps] */
   engine_point *point;
@@ -103,10 +116,16 @@ typedef struct search {
   double *pair_value[KEPT];       /* [FLIGHTS][unit_kinds + 1][layers + 1] */
   double pair_weight[KEPT][DIMS], pair_mu[KEPT];
   int pairs;
-  double *scratch, *cost_seconds; /* [unit_kinds][layers + 1][layers + 1] */
-  int *cost_width, *cost_flight;  /* the same */
-  int flights;                    /* rows in use: 1 when memory never limits a pipeline */
-  int cost_b;                     /* batch of cost_seconds; -1: none */
+  double *scratch, *cost_seconds;        /* [unit_kinds][reps] */
+  int *cost_width, *cost_flight;         /* the same */
+  double *cost, *split;                  /* room for best_splits: [unit_kinds][reps], [layers + 1] */
+  double pair_each[KEPT][KINDS_BOUNDED]; /* mu (w . devices) of a replica of each kind */
+  double pair_all[KEPT];                 /* the same of all devices there are */
+  path_stage *path, *trial;              /* [layers]; path: a plan that bound_node came across, if path_stages > 0 */
+  int path_stages;
+  double path_sum;
+  int flights; /* rows in use: 1 when memory never limits a pipeline */
+  int cost_b;  /* batch of cost_seconds; -1: none */
   double *price_value[KEPT], price_mu[KEPT];
   int price_pairs;
   sync_memo *memo; /* [1 << SYNC_MEMO_BITS] */
@@ -133,6 +152,9 @@ void space_destroy(search *s);
 atoll_err space_choices(search *s);
 /* Choices: every staffing by count, when there are at most `most`; else *done is 0 and the choices stay. */
 atoll_err space_enumerate(search *s, int most, int *done);
+static inline int space_range(const search *s, int first, int last) {
+  return s->rep[(size_t)last * ((size_t)s->layers + 1) + (size_t)first];
+}
 int space_points(search *s, int b, int kind, int first, int last, const engine_point **points);
 double space_send(search *s, int b, int layer, int left, int right, int backward);
 double space_send_choices(search *s, int b, int layer, int left, int right, int backward);
@@ -153,15 +175,28 @@ static inline int64_t least_width(const engine_problem *p, int b, double seconds
 
 /* Seconds of sync of a stage of one kind, devices taken from the first. */
 double space_sync(search *s, int b, int kind, int first, int last, int64_t width);
+/* The same inside the unit's pool where it takes least, however many devices that has. */
+double space_sync_inside(search *s, int b, int kind, int first, int last, int64_t width);
 
-/* Prepares the bounds of a node and gives it its own; INFINITY: no plan is in it. */
+/* Prepares the bounds of a node and gives it its own; INFINITY: no plan is in it. May leave a plan in s->path. */
 double bound_node(search *s, node *n);
+/* Least sum of (t + p) in the node that bound_node has seen last. */
+double bound_sum(const search *s);
 /* No plan with micro-batch b has a lower bottleneck; INFINITY: none up to `most`. */
 double bound_least_bottleneck(search *s, int b, int width, double most);
-/* No completion of a partial plan is better; next -1: any choice. */
+/* Makes ready the bounds of partial plans in a node that bound_node has seen last. */
+void bound_prepare(search *s);
+typedef struct spent { /* what a partial plan has used up, as its bounds need it */
+  double seconds, rent;
+  double weighed[KEPT]; /* mu (w . used) of each pair */
+} spent;
+spent bound_spent(const search *s, const node *n, const label *l);
+/* No completion of a partial plan is better; next: the choice of its open stage; -1: any. */
+double bound_next(const search *s, const spent *so_far, const label *l, int next);
+/* The same for the label as it is. */
 double bound_label(const search *s, const node *n, const label *l);
 /* 0: closing the label's stage at layer f cannot lead to a better plan, whatever its neighbour and width. */
-int bound_closes(const search *s, const node *n, const label *l, int f);
+int bound_closes(const search *s, const spent *so_far, const label *l, int f);
 
 /* ---- labels ------------------------------------------------------------------------------------------------------ */
 

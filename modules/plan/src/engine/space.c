@@ -148,6 +148,8 @@ static atoll_err make_units(search *s) {
     if (err != ATOLL_OK)
       break;
     u->pool[u->pools++] = i;
+    s->all_pools++;
+    s->devices += p->pool[i].devices;
     u->devices += p->pool[i].devices;
     u->price = fmin(u->price, p->pool[i].price);
     s->merged |= u->pools > 1;
@@ -221,8 +223,7 @@ int space_place(const search *s, int kind, int used, int count, engine_group *gr
   int w = s->kind[kind].devices, groups = 0, slot = kind - u->first_kind;
   for (int i = 0; i < u->pools && count > 0; i++) {
     const engine_pool *pool = &s->problem->pool[u->pool[i]];
-    int first = 0, have = pool->devices;
-    kinds_of(s->problem, u->pool[i], &first);
+    int first = s->pool_kind[u->pool[i]], have = pool->devices;
     if (u->pools == 1) {
       group[0] = (engine_group){first + slot, count};
       return 1;
@@ -241,34 +242,35 @@ int space_place(const search *s, int kind, int used, int count, engine_group *gr
 
 /* ---- slices and sends -------------------------------------------------------------------------------------------- */
 
-/* Ranges with equal sequences of classes share a number. */
+/* Ranges with equal sequences of classes share a number, but for those at either end of the model, which send on one
+ * side alone. */
 static atoll_err make_ranges(search *s) {
   const engine_problem *p = s->problem;
-  int L = s->layers, *first = NULL;
-  ATOLL_TRY(take((size_t)(L + 1) * (size_t)(L + 1), sizeof *s->rep, &s->rep));
-  ATOLL_TRY(take((size_t)(L + 1) * (size_t)(L + 1), sizeof *first, &first));
+  int L = s->layers, L1 = L + 1;
+  ATOLL_TRY(take((size_t)L1 * (size_t)L1, sizeof *s->rep, &s->rep));
+  ATOLL_TRY(take((size_t)L1 * (size_t)L1, sizeof *s->range, &s->range));
   for (int n = 1; n <= L; n++) {
     int begin = s->reps;
     for (int f = 0; f + n <= L; f++) {
       int r = begin;
-      for (; p->layer_class && r < s->reps; r++)
-        if (!memcmp(p->layer_class + first[r], p->layer_class + f, (size_t)n * sizeof *p->layer_class))
+      for (; p->layer_class && f > 0 && f + n < L && r < s->reps; r++)
+        if (s->range[r].first > 0 &&
+            !memcmp(p->layer_class + s->range[r].first, p->layer_class + f, (size_t)n * sizeof *p->layer_class))
           break;
-      if (!p->layer_class || r == s->reps) {
+      if (!p->layer_class || f == 0 || f + n == L || r == s->reps) {
         r = s->reps++;
-        first[r] = f;
+        s->range[r] = (layer_range){f, f + n};
       }
-      s->rep[f * (L + 1) + f + n] = r;
+      s->rep[(f + n) * L1 + f] = r;
     }
   }
-  free(first);
   return ATOLL_OK;
 }
 
 int space_points(search *s, int b, int kind, int first, int last, const engine_point **points) {
   const unit_kind *k = &s->kind[kind];
   slice_entry *e = &s->slice[((size_t)b * (size_t)s->like_kinds + (size_t)k->like_kind) * (size_t)s->reps +
-                             (size_t)s->rep[first * (s->layers + 1) + last]];
+                             (size_t)space_range(s, first, last)];
   if (e->n < 0) {
     if (s->points + ENGINE_POINTS > s->point_room) {
       int room = s->point_room ? 2 * s->point_room : 4096;
@@ -315,18 +317,43 @@ double space_send_choices(search *s, int b, int layer, int left, int right, int 
   return most;
 }
 
+static sync_memo *remembered(search *s, int b, int kind, int first, int last, int64_t width, int inside,
+                             uint64_t *key) {
+  *key = ((uint64_t)b * (uint64_t)s->unit_kinds + (uint64_t)kind) * (uint64_t)s->reps +
+         (uint64_t)space_range(s, first, last);
+  *key = 2 * (*key * (UINT16_MAX + 1u) + (uint64_t)width + 1) + (uint64_t)inside;
+  return &s->memo[(*key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SYNC_MEMO_BITS)];
+}
+
 double space_sync(search *s, int b, int kind, int first, int last, int64_t width) {
   engine_group group[PLACED];
   const engine_costs *costs = &s->problem->costs;
-  uint64_t L1 = (uint64_t)s->layers + 1,
-           key =
-               (((uint64_t)b * (uint64_t)s->unit_kinds + (uint64_t)kind) * L1 + (uint64_t)first) * L1 + (uint64_t)last;
-  key = key * (UINT16_MAX + 1u) + (uint64_t)width + 1;
-  sync_memo *memo = &s->memo[(key * UINT64_C(0x9e3779b97f4a7c15)) >> (64 - SYNC_MEMO_BITS)];
+  uint64_t key;
+  sync_memo *memo = remembered(s, b, kind, first, last, width, 0, &key);
   if (memo->key != key) {
     int groups = space_place(s, kind, 0, (int)width, group, PLACED);
     *memo = (sync_memo){key, groups ? costs->sync(costs->context, b, &(engine_stage){first, last, groups, group})
                                     : INFINITY};
+  }
+  return memo->seconds;
+}
+
+double space_sync_inside(search *s, int b, int kind, int first, int last, int64_t width) {
+  const engine_costs *costs = &s->problem->costs;
+  const unit *u = &s->unit[s->kind[kind].unit];
+  uint64_t key;
+  sync_memo *memo = remembered(s, b, kind, first, last, width, 1, &key);
+  if (memo->key != key) {
+    double least = INFINITY;
+    for (int i = 0; i < u->pools; i++) {
+      int known = 0;
+      for (int j = 0; j < i; j++)
+        known |= s->problem->pool[u->pool[j]].links == s->problem->pool[u->pool[i]].links;
+      engine_group group = {s->pool_kind[u->pool[i]] + kind - u->first_kind, (int)width};
+      if (!known)
+        least = fmin(least, costs->sync(costs->context, b, &(engine_stage){first, last, 1, &group}));
+    }
+    *memo = (sync_memo){key, least};
   }
   return memo->seconds;
 }
@@ -444,11 +471,14 @@ atoll_err space_create(search *s) {
   s->layers = p->layers;
   s->send_b = s->cost_b = -1;
   s->priced = p->goal == ENGINE_CHEAPEST || p->max_price < INFINITY;
+  ATOLL_TRY(take((size_t)p->pools, sizeof *s->pool_kind, &s->pool_kind));
+  for (int i = 0; i < p->pools; i++)
+    kinds_of(p, i, &s->pool_kind[i]);
   ATOLL_TRY(make_units(s));
   ATOLL_TRY(make_kinds(s));
   ATOLL_TRY(make_ranges(s));
   for (int i = 1; i < p->pools; i++)
-    s->moves |= p->costs.money && p->pool[i].zone != p->pool[0].zone;
+    s->moves |= s->priced && p->costs.money && p->pool[i].zone != p->pool[0].zone;
   size_t n = (size_t)s->layers + 1, K = (size_t)s->unit_kinds,
          slices = (size_t)p->batches * (size_t)s->like_kinds * (size_t)s->reps;
   ATOLL_TRY(take(slices, sizeof *s->slice, &s->slice));
@@ -459,9 +489,14 @@ atoll_err space_create(search *s) {
   ATOLL_TRY(take((K + 1) * n, sizeof *s->least_rent, &s->least_rent));
   ATOLL_TRY(take((K + 1) * n, sizeof *s->scratch, &s->scratch));
   ATOLL_TRY(take((size_t)1 << SYNC_MEMO_BITS, sizeof *s->memo, &s->memo));
-  ATOLL_TRY(take(K * n * n, sizeof *s->cost_seconds, &s->cost_seconds));
-  ATOLL_TRY(take(K * n * n, sizeof *s->cost_width, &s->cost_width));
-  ATOLL_TRY(take(K * n * n, sizeof *s->cost_flight, &s->cost_flight));
+  size_t ranges = K * (size_t)s->reps;
+  ATOLL_TRY(take(ranges, sizeof *s->cost_seconds, &s->cost_seconds));
+  ATOLL_TRY(take(ranges, sizeof *s->cost_width, &s->cost_width));
+  ATOLL_TRY(take(ranges, sizeof *s->cost_flight, &s->cost_flight));
+  ATOLL_TRY(take(ranges, sizeof *s->cost, &s->cost));
+  ATOLL_TRY(take(n, sizeof *s->split, &s->split));
+  ATOLL_TRY(take(n, sizeof *s->path, &s->path));
+  ATOLL_TRY(take(n, sizeof *s->trial, &s->trial));
   for (int i = 0; i < KEPT; i++) {
     ATOLL_TRY(take(FLIGHTS * (K + 1) * n, sizeof *s->pair_value[i], &s->pair_value[i]));
     ATOLL_TRY(take((K + 1) * n, sizeof *s->price_value[i], &s->price_value[i]));
@@ -479,6 +514,7 @@ void space_destroy(search *s) {
     free(s->price_value[i]);
   }
   void *const owned[] = {s->unit,       s->kind,        s->choice,    s->routes,     s->rep,     s->slice,
+                         s->range,      s->cost,        s->split,     s->path,       s->trial,   s->pool_kind,
                          s->point,      s->send,        s->least_sum, s->least_rent, s->scratch, s->cost_seconds,
                          s->cost_width, s->cost_flight, s->memo,      s->label,      s->bucket};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
