@@ -39,14 +39,12 @@ typedef struct pass {
 } pass;
 
 static const pass passes[] = {
-    {"cases", 0, rt_pass_cases},
-    {"domains", 0, rt_pass_domains},
-    {"gradients", 0, rt_pass_gradients},
-    {"domains", 0, rt_pass_domains},
+    {"cases", 0, rt_pass_cases},     {"domains", 0, rt_pass_domains},   {"gradients", 0, rt_pass_gradients},
+    {"domains", 0, rt_pass_domains}, {"simplify", 1, rt_pass_simplify}, {"groups", 1, rt_pass_groups},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return ""; }
+const char *atoll_rec_passes(void) { return "simplify,groups"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 
@@ -78,6 +76,19 @@ static atoll_err run_passes(rt_graph *g, const atoll_rec_params *p) {
 
 /* ---- programs ---- */
 
+/* Groups may have left no order, which nodes alone have. */
+static atoll_err schedule(rt_graph *g, const rt_schedule_params *p, rt_schedule *out) {
+  atoll_err err = rt_schedule_create(g, p, out);
+  if (err != ATOLL_INFEASIBLE)
+    return err;
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i])
+      g->node[i]->group = 0;
+  err = rt_schedule_create(g, p, out);
+  return err == ATOLL_INFEASIBLE ? atoll_fail(ATOLL_USAGE, "no order of execution exists: a definition needs itself")
+                                 : err;
+}
+
 atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *given, atoll_rec_program **out) {
   atoll_rec_params p = {.passes = NULL};
   rt_schedule_params s = {.budget = 0};
@@ -93,7 +104,7 @@ atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *given, atoll_r
   if (err == ATOLL_OK)
     err = run_passes(program->graph, &p);
   if (err == ATOLL_OK)
-    err = rt_schedule_create(program->graph, &s, &program->schedule);
+    err = schedule(program->graph, &s, &program->schedule);
   if (err == ATOLL_OK && p.trace) {
     fprintf(p.trace, "== schedule by %s\n", program->schedule.method);
     rt_tree_print(program->graph, program->schedule.tree, p.trace);

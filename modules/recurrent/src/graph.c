@@ -436,6 +436,8 @@ void rt_print_node(const atoll_rt *x, FILE *out) {
     fputs(k ? ";" : "", out);
     print_edge(g, &x->in[k], out);
   }
+  if (x->group)
+    fprintf(out, " in group of #%d", rt_head(x));
   fputc('\n', out);
 }
 

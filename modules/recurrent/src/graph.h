@@ -59,8 +59,9 @@ enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES, RT_LOOPS = 24 };
   ELEMENT(CAST, 1)                                                                                                     \
   ELEMENT(ADD, 2)                                                                                                      \
   ELEMENT(SUB, 2)                                                                                                      \
-  ELEMENT(MUL, 2) ELEMENT(DIV, 2) ELEMENT(POW, 2) ELEMENT(MIN, 2) ELEMENT(MAX, 2) ELEMENT(LT, 2) ELEMENT(LE, 2)        \
-      ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2) ELEMENT(OR, 2) ELEMENT(WHERE, 3)
+  ELEMENT(MUL, 2)                                                                                                      \
+  ELEMENT(DIV, 2) ELEMENT(POW, 2) ELEMENT(MIN, 2) ELEMENT(MAX, 2) ELEMENT(LT, 2) ELEMENT(LE, 2) ELEMENT(EQ, 2)         \
+      ELEMENT(NE, 2) ELEMENT(AND, 2) ELEMENT(OR, 2) ELEMENT(WHERE, 3)
 
 typedef enum rt_op {
 #define RT_OP_ENUM(name, inputs) RT_##name,
@@ -167,6 +168,8 @@ rt_edge *rt_add_edge(atoll_rt *node, const rt_edge *e);
 void rt_set_shape(atoll_rt *node, int axes, const atoll_sym *const *shape);
 
 static inline atoll_rt *rt_src(const rt_graph *g, const rt_edge *e) { return g->node[e->src]; }
+/* The node whose statement computes x. */
+static inline int rt_head(const atoll_rt *x) { return x->group ? x->group - 1 : x->id; }
 /* Values that are always there: no statement computes or frees them. */
 static inline int rt_is_free(const atoll_rt *x) { return x->op == RT_INPUT || x->op == RT_CONST; }
 static inline int rt_has(const atoll_rt *x, int d) { return (int)(x->dims >> d & 1u); }

@@ -13,4 +13,9 @@ atoll_err rt_pass_domains(rt_graph *g);
 /* Replaces each GRAD by the gradient. Wants rt_pass_domains() before it. */
 atoll_err rt_pass_gradients(rt_graph *g);
 
+/* Folds views into edges, shares equal nodes, applies algebra; ends with rt_pass_domains(). */
+atoll_err rt_pass_simplify(rt_graph *g);
+/* Sets `group` of nodes that become one statement. */
+atoll_err rt_pass_groups(rt_graph *g);
+
 #endif

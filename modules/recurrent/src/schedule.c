@@ -365,50 +365,113 @@ static atoll_err convert(struct conversion *c, isl_ast_node *node, rt_tree *pare
   }
 }
 
-struct constants {
-  unsigned n, varying; /* coordinates; mask of those that are not one number in each statement */
+/* Times as a tree of isl's: coordinates that are one number in each piece become sequences, others loops. (Given the
+ * flat map instead, isl 0.25's generator was seen to put statements of different constants in the wrong order.) */
+struct pieces {
+  isl_map **map;
+  int n, room;
+  int failed;
 };
 
-static isl_stat find_constants(isl_map *m, void *user) {
-  struct constants *c = user;
-  c->n = (unsigned)isl_map_dim(m, isl_dim_out);
-  for (unsigned k = 0; k < c->n; k++) {
-    isl_val *v = isl_map_plain_get_val_if_fixed(m, isl_dim_out, k);
-    if (isl_val_is_int(v) != isl_bool_true)
-      c->varying |= 1u << k;
-    isl_val_free(v);
+static isl_stat add_piece(isl_basic_map *part, void *user) {
+  struct pieces *p = user;
+  if (p->n == p->room) {
+    int room = p->room ? 2 * p->room : 64;
+    isl_map **more = realloc(p->map, (size_t)room * sizeof(isl_map *));
+    if (!more) {
+      isl_basic_map_free(part);
+      return isl_stat_error;
+    }
+    p->map = more;
+    p->room = room;
   }
-  isl_map_free(m);
+  p->map[p->n++] = isl_map_from_basic_map(part);
   return isl_stat_ok;
 }
 
-/* Coordinates that are constants order statements: they are to be written one after the other, not as a loop over
- * conditions. */
-static isl_union_map *unroll_constants(isl_ctx *ctx, isl_union_map *time) {
-  struct constants c = {0, 0};
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  if (!f)
-    return NULL;
-  (void)isl_union_map_foreach_map(time, find_constants, &c);
-  fputs("{ [", f);
-  for (unsigned k = 0; k <= c.n; k++) /* one more for the order of uses and frees */
-    fprintf(f, "%si%u", k ? "," : "", k);
-  fprintf(f, "] -> unroll[k] : k = %u", c.n);
-  for (unsigned k = 0; k < c.n; k++)
-    if (!(c.varying >> k & 1u))
-      fprintf(f, " or k = %u", k);
-  fputs(" }", f);
-  isl_union_map *options = fclose(f) == 0 ? isl_union_map_read_from_str(ctx, text) : NULL;
-  free(text);
-  return options;
+static isl_stat add_map(isl_map *map, void *user) {
+  struct pieces *p = user;
+  map = isl_map_make_disjoint(map);
+  if (isl_map_foreach_basic_map(map, add_piece, p) != isl_stat_ok)
+    p->failed = 1;
+  isl_map_free(map);
+  return isl_stat_ok;
+}
+
+/* The number that coordinate k is, if it is one. */
+static int is_fixed(isl_map *m, unsigned k, long *value) {
+  isl_val *v = isl_map_plain_get_val_if_fixed(m, isl_dim_out, k);
+  int fixed = isl_val_is_int(v) == isl_bool_true;
+  *value = fixed ? isl_val_get_num_si(v) : 0;
+  isl_val_free(v);
+  return fixed;
+}
+
+static isl_schedule *in_order(isl_map **piece, int n, unsigned k, unsigned length);
+
+/* All pieces have a number at coordinate k: those with the least first. Reorders the pieces. */
+static isl_schedule *sequence(isl_map **piece, int n, unsigned k, unsigned length) {
+  isl_schedule *all = NULL;
+  for (int from = 0; from < n;) {
+    long least = 0, v;
+    for (int i = from; i < n; i++)
+      if (is_fixed(piece[i], k, &v) && (i == from || v < least))
+        least = v;
+    int to = from;
+    for (int i = from; i < n; i++) {
+      (void)is_fixed(piece[i], k, &v);
+      if (v != least)
+        continue;
+      isl_map *keep = piece[to];
+      piece[to++] = piece[i];
+      piece[i] = keep;
+    }
+    isl_schedule *part = in_order(piece + from, to - from, k + 1, length);
+    all = all ? isl_schedule_sequence(all, part) : part;
+    from = to;
+  }
+  return all;
+}
+
+/* Pieces as a schedule that orders them by the coordinates from k on. */
+static isl_schedule *in_order(isl_map **piece, int n, unsigned k, unsigned length) {
+  long v;
+  int fixed = 1;
+  if (k == length) {
+    isl_union_set *domain = isl_union_set_from_set(isl_map_domain(isl_map_copy(piece[0])));
+    for (int i = 1; i < n; i++)
+      domain = isl_union_set_union(domain, isl_union_set_from_set(isl_map_domain(isl_map_copy(piece[i]))));
+    return isl_schedule_from_domain(domain);
+  }
+  for (int i = 0; i < n; i++)
+    fixed &= is_fixed(piece[i], k, &v);
+  if (fixed)
+    return sequence(piece, n, k, length);
+  isl_union_map *loop = isl_union_map_empty(isl_space_params(isl_map_get_space(piece[0])));
+  for (int i = 0; i < n; i++) {
+    isl_map *m = isl_map_project_out(isl_map_copy(piece[i]), isl_dim_out, k + 1, length - k - 1);
+    loop = isl_union_map_union(loop, isl_union_map_from_map(isl_map_project_out(m, isl_dim_out, 0, k)));
+  }
+  isl_schedule *inner = in_order(piece, n, k + 1, length);
+  return isl_schedule_insert_partial_schedule(inner, isl_multi_union_pw_aff_from_union_map(loop));
+}
+
+/* Takes time. */
+static isl_schedule *schedule_of(isl_union_map *time) {
+  struct pieces p = {NULL, 0, 0, 0};
+  isl_schedule *s = NULL;
+  if (isl_union_map_foreach_map(time, add_map, &p) == isl_stat_ok && !p.failed && p.n)
+    s = in_order(p.map, p.n, 0, (unsigned)isl_map_dim(p.map[0], isl_dim_out));
+  for (int i = 0; i < p.n; i++)
+    isl_map_free(p.map[i]);
+  free(p.map);
+  isl_union_map_free(time);
+  return s;
 }
 
 static atoll_err tree_of(const struct rt_order *o, const rt_graph *g, isl_union_map *time, rt_tree **out) {
   isl_ast_build *build = isl_ast_build_from_context(isl_set_copy(o->context));
-  build = isl_ast_build_set_options(build, unroll_constants(o->ctx, time));
-  isl_ast_node *node = isl_ast_build_node_from_schedule_map(build, with_frees(o, g, time));
+  isl_ast_node *node = isl_ast_build_node_from_schedule(build, schedule_of(with_frees(o, g, time)));
   isl_ast_build_free(build);
   if (!node)
     return rt_poly_error(o->ctx, "schedule: syntax tree");

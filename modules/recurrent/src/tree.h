@@ -41,7 +41,6 @@ atoll_err rt_tree_walk(const rt_graph *g, const rt_tree *tree, rt_env *env, rt_t
 
 /* Nodes of the group whose head is `head`, in an order of execution; owned by the caller (free). */
 atoll_err rt_group_members(const rt_graph *g, int head, int **members, int *n);
-static inline int rt_head(const atoll_rt *x) { return x->group ? x->group - 1 : x->id; }
 /* 1 when something outside of its group reads the value, or the same group at another point. */
 int rt_is_read_outside(const rt_graph *g, const atoll_rt *x);
 

@@ -6,7 +6,7 @@
 
 #include "recurrent_test.h"
 
-enum { RANDOM_T = 6, RANDOM_B = 2, RANDOM_L = 3, RANDOM_N = 3, RANDOM_TENSORS = 40 };
+enum { RANDOM_T = 6, RANDOM_B = 2, RANDOM_L = 3, RANDOM_N = 3, RANDOM_TENSORS = 40, RANDOM_LOGS = 5 };
 
 typedef struct random_tensor {
   atoll_rt *x;
@@ -19,7 +19,6 @@ typedef struct random_program {
   uint64_t state;
   random_tensor pool[RANDOM_TENSORS];
   int n;
-  test_log *log; /* [3] */
 } random_program;
 
 static double random_x[RANDOM_B * RANDOM_T * RANDOM_N], random_y[RANDOM_T], random_w[RANDOM_L * RANDOM_N * RANDOM_N];
@@ -137,9 +136,9 @@ static inline random_tensor random_recurrence(random_program *p) {
   return (random_tensor){x, vector, 1, 1, layered};
 }
 
-/* log [3]: what the sinks get. */
+/* log [RANDOM_LOGS]: what the sinks get. Every third program has gradients. */
 static inline atoll_rec *random_make(uint64_t seed, test_log *log) {
-  random_program p = {.c = test_context(), .state = seed, .log = log};
+  random_program p = {.c = test_context(), .state = seed};
   atoll_rec_dim(p.c, "b", RANDOM_B);
   atoll_rec_dim(p.c, "t", seed % 2 ? RANDOM_T : 0);
   atoll_rec_dim(p.c, "l", RANDOM_L);
@@ -155,6 +154,13 @@ static inline atoll_rec *random_make(uint64_t seed, test_log *log) {
   }
   for (int k = 0; k < 3; k++)
     atoll_rt_sink(p.pool[p.n - 1 - random_below(&p, p.n < 5 ? p.n : 5)].x, "log", test_collect, &log[k]);
+  if (seed % 3 == 0) {
+    atoll_rt *leaf[2] = {p.pool[0].x, w}, *grad[2];
+    random_tensor last = p.pool[p.n - 1];
+    atoll_rt_gradients(last.vector ? atoll_rt_dsum(last.x, 0.5) : last.x, 2, leaf, grad);
+    for (int k = 0; k < 2; k++)
+      atoll_rt_sink(grad[k], "gradient", test_collect, &log[3 + k]);
+  }
   return p.c;
 }
 

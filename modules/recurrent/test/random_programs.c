@@ -9,7 +9,7 @@ static uint64_t first_seed = 1;
 static int seeds = 150;
 
 static void compare(uint64_t seed, const atoll_rec_params *params, const char *what) {
-  test_log expected[3] = {{0}}, got[3] = {{0}};
+  test_log expected[RANDOM_LOGS] = {{0}}, got[RANDOM_LOGS] = {{0}};
   atoll_rec_binding b[4];
   int n = random_bindings(seed, b);
   atoll_rec_program *program = NULL;
@@ -24,7 +24,7 @@ static void compare(uint64_t seed, const atoll_rec_params *params, const char *w
     err = atoll_rec_run(program, b, n);
   if (err != ATOLL_OK)
     fail_msg("seed %" PRIu64 ", %s: %s", seed, what, atoll_err_message());
-  for (int k = 0; k < 3; k++) {
+  for (int k = 0; k < RANDOM_LOGS; k++) {
     assert_int_equal(expected[k].n, got[k].n);
     for (int i = 0; i < got[k].n; i++)
       if (!(fabs(expected[k].v[i] - got[k].v[i]) < 1e-9))
@@ -41,6 +41,8 @@ static void schedules_keep_the_meaning(void **state) {
     uint64_t seed = first_seed + (uint64_t)k;
     compare(seed, &(atoll_rec_params){.passes = ""}, "no optional passes");
     compare(seed, &(atoll_rec_params){.passes = "", .budget = 1}, "order by shifts");
+    compare(seed, &(atoll_rec_params){.passes = "simplify"}, "simplify");
+    compare(seed, &(atoll_rec_params){.passes = "simplify,groups"}, "groups");
   }
 }
 

@@ -1,0 +1,152 @@
+/* Fusion: nodes of one domain become one statement, which computes them one after the other at each point.
+ *
+ * Nodes join the group of a neighbour (a source read at the same point, or another reader of that source) unless a path
+ * between them leads through a node outside of the group at the same point: the group would need what needs it. Edges
+ * that never connect equal points (x[t-1]) do not count. That is enough almost always; where groups leave no order at
+ * all, scheduling is repeated without them. */
+#include "passes.h"
+#include "poly.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fusion {
+  rt_graph *g;
+  isl_ctx *ctx;
+  char **same; /* [node][input]: may read the point at which the node is computed */
+  int *mark;   /* per node, for searches */
+  int search;
+};
+
+static int fusible(const atoll_rt *x) {
+  switch (x->op) {
+  case RT_INPUT:
+  case RT_CONST:
+  case RT_CALL:
+  case RT_SINK:
+  case RT_MERGE:
+    return 0;
+  default:
+    return 1;
+  }
+}
+
+/* Whether an edge can connect points that agree in all dimensions of both ends. */
+static int may_be_same(isl_ctx *ctx, const atoll_rt *x, int k) {
+  const rt_graph *g = x->g;
+  const rt_edge *e = &x->in[k];
+  const atoll_rt *src = rt_src(g, e);
+  if (rt_is_identity(g, e))
+    return 1;
+  isl_map *access = isl_map_intersect_range(rt_poly_access(ctx, x, k), rt_poly_domain(ctx, src));
+  int in = 0, out = 0;
+  for (int d = 0; d < g->dims; d++) {
+    if (rt_has(x, d) && rt_has(src, d))
+      access = isl_map_equate(access, isl_dim_in, in, isl_dim_out, out);
+    in += rt_has(x, d);
+    out += rt_has(src, d);
+  }
+  int empty = isl_map_is_empty(access) == isl_bool_true;
+  isl_map_free(access);
+  return !empty;
+}
+
+/* Whether x, or what x reads at the same point, is in the group, by a path that leaves the group on the way. */
+static int reaches(struct fusion *a, const atoll_rt *x, int head, int outside) {
+  if (rt_head(x) == head && outside)
+    return 1;
+  if (a->mark[x->id] == a->search)
+    return 0;
+  a->mark[x->id] = a->search;
+  for (int k = 0; k < x->inputs; k++)
+    if (a->same[x->id][k] && reaches(a, rt_src(a->g, &x->in[k]), head, 1))
+      return 1;
+  return 0;
+}
+
+/* x may join when each of its sources is in the group and read at this very point, or does not lead back to the group.
+ */
+static int may_join(struct fusion *a, const atoll_rt *x, int head) {
+  const rt_graph *g = a->g;
+  a->search++;
+  for (int k = 0; k < x->inputs; k++) {
+    const atoll_rt *src = rt_src(g, &x->in[k]);
+    if (rt_head(src) == head && rt_is_identity(g, &x->in[k]))
+      continue;
+    if (a->same[x->id][k] && reaches(a, src, head, 1))
+      return 0;
+  }
+  return 1;
+}
+
+/* And nothing in the group may read x already, which can be when ids are not in order. */
+static int is_read_by(struct fusion *a, const atoll_rt *x, int head) {
+  for (int i = 0; i < a->g->nodes; i++) {
+    const atoll_rt *y = a->g->node[i];
+    if (!y || rt_head(y) != head)
+      continue;
+    a->search++;
+    for (int k = 0; k < y->inputs; k++)
+      if (a->same[i][k] && reaches(a, rt_src(a->g, &y->in[k]), x->id, 1))
+        return 1;
+  }
+  return 0;
+}
+
+static int try_join(struct fusion *a, atoll_rt *x, const atoll_rt *y) {
+  int head = rt_head(y);
+  if (y == x || !fusible(y) || y->dims != x->dims || y->where != x->where || head == x->id)
+    return 0;
+  if (!may_join(a, x, head) || is_read_by(a, x, head))
+    return 0;
+  x->group = head + 1;
+  return 1;
+}
+
+static void place(struct fusion *a, atoll_rt *x) {
+  rt_graph *g = a->g;
+  for (int k = 0; k < x->inputs; k++)
+    if (rt_is_identity(g, &x->in[k]) && try_join(a, x, rt_src(g, &x->in[k])))
+      return;
+  for (int k = 0; k < x->inputs; k++) {
+    if (!rt_is_identity(g, &x->in[k]) || rt_is_free(rt_src(g, &x->in[k])))
+      continue;
+    for (int i = 0; i < x->id; i++)
+      for (int j = 0; g->node[i] && j < g->node[i]->inputs; j++)
+        if (g->node[i]->in[j].src == x->in[k].src && rt_is_identity(g, &g->node[i]->in[j]) &&
+            try_join(a, x, g->node[i]))
+          return;
+  }
+}
+
+static atoll_err fuse(struct fusion *a) {
+  rt_graph *g = a->g;
+  for (int i = 0; i < g->nodes; i++) {
+    atoll_rt *x = g->node[i];
+    if (!x)
+      continue;
+    x->group = 0;
+    a->same[i] = calloc((size_t)x->inputs + 1, 1);
+    if (!a->same[i])
+      return atoll_fail(ATOLL_NOMEM, "groups: no memory");
+    for (int k = 0; k < x->inputs; k++)
+      a->same[i][k] = (char)may_be_same(a->ctx, x, k);
+  }
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && fusible(g->node[i]))
+      place(a, g->node[i]);
+  return ATOLL_OK;
+}
+
+atoll_err rt_pass_groups(rt_graph *g) {
+  struct fusion a = {.g = g, .ctx = rt_poly_create()};
+  a.same = calloc((size_t)g->nodes + 1, sizeof(char *));
+  a.mark = calloc((size_t)g->nodes + 1, sizeof *a.mark);
+  atoll_err err = a.ctx && a.same && a.mark ? fuse(&a) : atoll_fail(ATOLL_NOMEM, "groups: no memory");
+  for (int i = 0; a.same && i < g->nodes; i++)
+    free(a.same[i]);
+  free(a.same);
+  free(a.mark);
+  isl_ctx_free(a.ctx);
+  return err;
+}
