@@ -204,6 +204,14 @@ static atoll_err open_problem(const world *w, problem *q) {
   return ATOLL_OK;
 }
 
+/* Multiply-adds of a shape. */
+static double work_of(const shape *s) {
+  double n = 0;
+  for (int l = 0; l < s->layers; l++)
+    n += (double)s->M * (double)s->width[l] * (double)s->width[l + 1];
+  return n;
+}
+
 static int settings_of(const shape *s, setting *all) {
   static const int64_t panels[] = {16, 32, 64, 128, 256};
   int n = 0;
@@ -212,7 +220,7 @@ static int settings_of(const shape *s, setting *all) {
     if (tensor && s->layers != 2)
       continue;
     for (size_t i = 0; i < sizeof panels / sizeof *panels; i++) {
-      if (panels[i] > s->M)
+      if (panels[i] > s->M || (panels[i] < 64 && work_of(s) > 2e9)) /* low panels read the weights too often */
         continue;
       for (int64_t chunks = 1; chunks <= (way == ATOLL_CHAIN_MICROBATCH ? 32 : 1); chunks *= 2)
         if (chunks * panels[i] <= s->M)
@@ -479,7 +487,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   if (err == ATOLL_OK)
     err = run_shapes(cli, &w, out);
   ceiling_init(&c, MPI_COMM_WORLD, 1);
-  for (int i = 0; i < ceiling_round() && err == ATOLL_OK; i++)
+  for (int i = 0; atoll_cli_value(cli, "json") && i < ceiling_round() && err == ATOLL_OK; i++)
     err = ceiling_sample(&c);
   if (err == ATOLL_OK && out) {
     json_object_set_new(out, "dtype", json_string("f32"));

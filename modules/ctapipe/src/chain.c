@@ -246,6 +246,7 @@ static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows
   if (panel < CTA_PANEL_MIN || panel > CTA_GROUP)
     return atoll_fail(ATOLL_USAGE, "chain run in panels of %" PRId64 " rows, expected %d..%d", panel, CTA_PANEL_MIN,
                       CTA_GROUP);
+  ATOLL_TRY(cta_check_others(v));
   v->epoch++;
   cta_begin(v, rows, panel > most && most > 0 ? most : panel, x, c->output[v->epoch % 2]);
   c->trace.n = 0;

@@ -118,6 +118,8 @@ struct cta_wait {
 atoll_err cta_wait_step(struct cta_view *v, struct cta_wait *w, const char *what, int step, int64_t panel, int64_t tile,
                         int rank);
 atoll_err cta_wait_tile(struct cta_view *v, int step, int64_t p, int64_t t);
+/* PEER_LOST with the report of a rank that gave up. */
+atoll_err cta_check_others(struct cta_view *v);
 /* All ranks have arrived. */
 atoll_err cta_meet(struct cta_view *v);
 /* Ends the run for everybody. Returns `code` with the report as its message. */

@@ -16,7 +16,9 @@ atoll_err cta_give_up(struct cta_view *v, atoll_err code, const char *report) {
   return atoll_fail(code, "%s", report);
 }
 
-static atoll_err leave_with_others(struct cta_view *v) {
+atoll_err cta_check_others(struct cta_view *v) {
+  if (!atomic_load_explicit(&v->abort->state, memory_order_relaxed))
+    return ATOLL_OK;
   for (int i = 0; i < 1000 && atomic_load_explicit(&v->abort->state, memory_order_acquire) != 2; i++)
     atoll_clock_sleep(1e-4); /* its writer may have died between the two stores */
   int whole = atomic_load_explicit(&v->abort->state, memory_order_acquire) == 2;
@@ -34,8 +36,7 @@ atoll_err cta_wait_step(struct cta_view *v, struct cta_wait *w, const char *what
   (void)sched_yield();
   if (w->rounds % 16)
     return ATOLL_OK;
-  if (atomic_load_explicit(&v->abort->state, memory_order_relaxed))
-    return leave_with_others(v);
+  ATOLL_TRY(cta_check_others(v));
   if (atoll_clock_now() - w->since < v->timeout)
     return ATOLL_OK;
   n = snprintf(report, sizeof report, "rank %d waited %g s for %s", v->rank, v->timeout, what);
@@ -61,5 +62,5 @@ atoll_err cta_meet(struct cta_view *v) {
     while (!cta_reached(v->done[r], v->meetings))
       ATOLL_TRY(cta_wait_step(v, &w, "the arrival", 0, -1, -1, r));
   }
-  return ATOLL_OK;
+  return cta_check_others(v); /* a rank that came too late need not have waited for anybody */
 }

@@ -1,0 +1,93 @@
+/* A chain runs a thousand times without resetting a flag; the negative control, which does not wait for tiles, is seen
+ * to be wrong; a rank that does not come is named within the bound, everyone leaves with the same report, and the chain
+ * stays refused. */
+#include "chain_test.h"
+
+#include "atoll/clock.h"
+
+static atoll_comm *comm;
+static atoll_mem *mem;
+
+static void many_epochs(int claims) {
+  struct problem q = make_problem(40, 2, (const int64_t[]){70, 530, 40}, ATOLL_ACTIVATION_RELU);
+  size_t n = (size_t)(q.p.rows * q.out);
+  q.p.claims = claims;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  float *doubled = malloc((size_t)(q.p.rows * 70) * sizeof *doubled), *want[2] = {malloc(n * 4 + 1), malloc(n * 4 + 1)};
+  const float *y;
+  CHECK(doubled && want[0] && want[1]);
+  for (int64_t i = 0; i < q.p.rows * 70; i++)
+    doubled[i] = 2 * q.x[i];
+  for (int k = 0; k < 2; k++) {
+    CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, NULL, q.p.rows, k ? doubled : q.x, &y));
+    memcpy(want[k], y, n * sizeof *y);
+  }
+  CHECK(memcmp(want[0], want[1], n * sizeof *y) != 0);
+  atoll_chain_cut cut = {8, 0};
+  for (int i = 0; i < 1000; i++) {
+    CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, q.p.rows, i % 2 ? doubled : q.x, &y));
+    CHECK(memcmp(want[i % 2], y, n * sizeof *y) == 0); /* read while a faster rank is in the next run */
+  }
+  free(doubled), free(want[0]), free(want[1]);
+  atoll_chain_destroy(&c);
+  drop_problem(&q);
+}
+
+/* Without waits rank 1 reads tiles of the run before, which are NaN. One run may be lucky, not all. */
+static void skipped_waits_show(void) {
+  struct problem q = make_problem(64, 2, (const int64_t[]){512, 512, 64}, ATOLL_ACTIVATION_RELU);
+  int wrong = 0;
+  q.p.claims = 0;
+  setenv("ATOLL_TEST_CTA", "skip-waits", 1);
+  atoll_chain *c = open_chain(comm, mem, &q);
+  unsetenv("ATOLL_TEST_CTA");
+  for (int i = 0; i < 50; i++) {
+    const float *y;
+    poison(c, &q);
+    CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y));
+    wrong += !(worst_error(&q, y) < 1e-5);
+  }
+  MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  CHECK(wrong > 0);
+  atoll_chain_destroy(&c);
+  drop_problem(&q);
+}
+
+/* Rank 1 comes three bounds late. */
+static void absent_rank_is_named(int claims) {
+  struct problem q = make_problem(64, 2, (const int64_t[]){300, 512, 64}, ATOLL_ACTIVATION_RELU);
+  const float *y = NULL;
+  char expected[64];
+  q.p.claims = claims;
+  q.p.timeout = 0.3;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y));
+  double start = atoll_clock_now();
+  if (check_rank == 1)
+    atoll_clock_sleep(0.9);
+  atoll_err err = atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y);
+  CHECK(atoll_clock_now() - start < 20); /* loose: the machine may be busy */
+  CHECK(err == (check_rank == 0 ? ATOLL_TIMEOUT : ATOLL_PEER_LOST) || (check_size > 2 && err == ATOLL_PEER_LOST) ||
+        (check_size > 2 && err == ATOLL_TIMEOUT));
+  snprintf(expected, sizeof expected, "rank 1 in epoch 2");
+  CHECK(strstr(atoll_err_message(), "waited 0.3 s") && (strstr(atoll_err_message(), expected) || check_size > 2));
+  CHECK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, NULL, q.p.rows, q.x, &y) == ATOLL_PEER_LOST);
+  CHECK(strstr(atoll_err_message(), "waited 0.3 s"));
+  MPI_Barrier(MPI_COMM_WORLD);
+  atoll_chain_destroy(&c);
+  drop_problem(&q);
+}
+
+int main(int argc, char **argv) {
+  check_begin(&argc, &argv);
+  CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  CHECK_OK(atoll_mem_create(0, 0, &mem));
+  many_epochs(0);
+  many_epochs(1);
+  skipped_waits_show();
+  absent_rank_is_named(0);
+  absent_rank_is_named(1);
+  atoll_mem_destroy(&mem, NULL);
+  atoll_comm_destroy(&comm);
+  return check_end();
+}
