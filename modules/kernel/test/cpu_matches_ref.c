@@ -28,8 +28,10 @@ static void sync_both(void) {
 
 static void linear(void **state) {
   (void)state;
-  const int64_t shapes[][3] = {{1, 1, 1},      {1, 7, 5},     {17, 33, 65}, {127, 50, 131},
-                               {260, 64, 400}, {300, 31, 70}, {2, 800, 3}};
+  /* around the edges of tiles (6 x 16), tasks (96 x 384), inner parts (512) and blocks (3072) of packed products */
+  const int64_t shapes[][3] = {{1, 1, 1},      {1, 7, 5},      {17, 33, 65},   {127, 50, 131},
+                               {260, 64, 400}, {300, 31, 70},  {2, 800, 3},    {96, 48, 96},
+                               {97, 513, 50},  {513, 40, 385}, {3073, 33, 32}, {33, 33, 3073}};
   for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
     int64_t R = shapes[s][0], I = shapes[s][1], O = shapes[s][2];
     float *x = numbers(1, R * I, 1), *w = numbers(2, O * I, 1), *b = numbers(3, O, 1), *dy = numbers(4, R * O, 1);

@@ -153,7 +153,7 @@ static void names(void **state) {
     OK(atoll_gemm_rate(library, 64, 65, 66, 1, 1, &rate));
     assert_true(rate > 0 && isfinite(rate));
   }
-  assert_int_equal(n, 3);
+  assert_int_equal(n, 4);
   assert_int_equal(atoll_gemm_rate("blis", 64, 64, 64, 1, 1, &rate), ATOLL_USAGE);
 }
 

@@ -5,13 +5,13 @@
  * one thread is allowed). The inner dimension is never split between threads. So the result is the same, bit for bit,
  * for any number of threads.
  *
- * Which library: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or
- * two runs, differ in the last bits. The rule follows measurements (atoll_gemm_rate() repeats them): on x86-64 oneDNN
- * generates code for the instruction set it finds, while OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys
- * OPENBLAS_CORETYPE, which sites set. One exception: without AVX-512, oneDNN 2.6 does not copy blocks of this size and
- * reads a transposed left operand by its stride, at half of the rate where that is a multiple of 4 KiB (3072 columns);
- * OpenBLAS always copies. So weight gradients (the transposed ones) go to OpenBLAS there. Outside x86-64 oneDNN falls
- * back to plain loops, so OpenBLAS is taken. ATOLL_TEST_GEMM=onednn|openblas overrides. */
+ * Which way: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or two
+ * runs, differ in the last bits. The rule follows measurements (atoll_gemm_rate() repeats them):
+ *   AVX2 without AVX-512   packed products of our own (gemm_packed.c); products of few rows or columns go to oneDNN
+ *   AVX-512                oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than itself
+ *                          and obeys OPENBLAS_CORETYPE, which sites set
+ *   outside x86-64         OpenBLAS; oneDNN falls back to plain loops there
+ * ATOLL_TEST_GEMM=packed|onednn|openblas overrides. */
 #include "cpu_impl.h"
 
 #include <cblas.h>
@@ -47,7 +47,8 @@ atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const f
 }
 
 static struct {
-  gemm_call call, transposed; /* the left operand as it is, or transposed */
+  gemm_call call;
+  int packed; /* where it serves; `call` takes the rest */
   char text[256];
 } chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -75,36 +76,33 @@ static const char *onednn_isa(void) {
   }
 }
 
-static int has_avx512(void) {
-  int isa = (int)dnnl_get_effective_cpu_isa();
-  return (isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-}
-
 static void choose_library(void) {
 #if defined(__x86_64__)
-  int onednn = 1;
-  const char *why = "it generates code for this CPU";
+  int onednn = 1, packed = cpu_vec_best()->width == 8;
+  const char *why = packed ? "the CPU has AVX2 and no AVX-512" : "it generates code for this CPU";
 #else
-  int onednn = 0;
+  int onednn = 0, packed = 0;
   const char *why = "oneDNN has no fast f32 code outside x86-64";
 #endif
-  int both = onednn && !has_avx512();
   const char *wanted = getenv("ATOLL_TEST_GEMM");
-  if (wanted && (!strcmp(wanted, "onednn") || !strcmp(wanted, "openblas"))) {
-    onednn = !strcmp(wanted, "onednn");
-    both = 0;
+  if (wanted && (!strcmp(wanted, "packed") || !strcmp(wanted, "onednn") || !strcmp(wanted, "openblas"))) {
+    packed = !strcmp(wanted, "packed");
+    onednn = strcmp(wanted, "openblas") != 0;
     why = "ATOLL_TEST_GEMM";
   }
   chosen.call = onednn ? gemm_onednn : gemm_openblas;
-  chosen.transposed = both ? gemm_openblas : chosen.call;
+  chosen.packed = packed;
   const dnnl_version_t *v = dnnl_version();
-  char blas[96], dnn[64];
-  snprintf(blas, sizeof blas, "OpenBLAS %s", gemm_openblas_core());
-  snprintf(dnn, sizeof dnn, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch, onednn_isa());
-  if (both)
-    snprintf(chosen.text, sizeof chosen.text, "%s (%s), weight gradients by %s", dnn, why, blas);
+  char library[96];
+  if (onednn)
+    snprintf(library, sizeof library, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch, onednn_isa());
   else
-    snprintf(chosen.text, sizeof chosen.text, "%s (%s)", onednn ? dnn : blas, why);
+    snprintf(library, sizeof library, "OpenBLAS %s", gemm_openblas_core());
+  if (packed)
+    snprintf(chosen.text, sizeof chosen.text, "packed tiles %s (%s), few rows or columns by %s", cpu_vec_best()->name,
+             why, library);
+  else
+    snprintf(chosen.text, sizeof chosen.text, "%s (%s)", library, why);
 }
 
 const char *gemm_openblas_core(void) { return openblas_get_corename(); }
@@ -192,6 +190,17 @@ atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K,
         C[i * ldc + j] = (beta ? C[i * ldc + j] : 0) + (bias ? bias[j] : 0);
     return ATOLL_OK;
   }
-  return gemm_blocked(ta ? chosen.transposed : chosen.call, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc,
-                      bias);
+  if (chosen.packed && gemm_packed_serves(M, N)) {
+    const gemm_product g = {.M = M,
+                            .N = N,
+                            .K = K,
+                            .A = {A, ta ? 1 : lda, ta ? lda : 1, 0},
+                            .B = {B, tb ? ldb : 1, tb ? 1 : ldb, 0},
+                            .C = C,
+                            .ldc = ldc,
+                            .beta = beta,
+                            .bias = bias};
+    return gemm_packed(threads, &g);
+  }
+  return gemm_blocked(chosen.call, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
 }

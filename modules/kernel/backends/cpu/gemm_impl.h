@@ -1,9 +1,10 @@
-/* Inside of the cpu backend: one sequential product of one library. Shapes as in cpu_gemm(). */
+/* Inside of the cpu backend: how products are computed. */
 #ifndef ATOLL_GEMM_IMPL_H
 #define ATOLL_GEMM_IMPL_H
 
 #include "cpu_impl.h"
 
+/* One sequential product of one library. Shapes as in cpu_gemm(). */
 typedef atoll_err (*gemm_call)(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                                const float *B, int64_t ldb, int beta, float *C, int64_t ldc);
 atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B,
@@ -13,5 +14,30 @@ atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const f
 const char *gemm_openblas_core(void);
 atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A,
                        int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
+
+/* Element (i, k) of an operand lies at i outer + k inner elements; k is the index that is summed over. */
+typedef struct gemm_operand {
+  const void *at;
+  int64_t outer, inner;
+  int bf16;
+} gemm_operand;
+
+static inline const void *gemm_at(const gemm_operand *x, int64_t i, int64_t k) {
+  int64_t at = i * x->outer + k * x->inner;
+  return x->bf16 ? (const void *)((const uint16_t *)x->at + at) : (const void *)((const float *)x->at + at);
+}
+
+/* C[M,N] = beta C + A B + bias; C and bias are bf16 or f32 together. */
+typedef struct gemm_product {
+  int64_t M, N, K;
+  gemm_operand A, B;
+  void *C;
+  int64_t ldc;
+  int beta, bf16_c;
+  const void *bias; /* [N] or NULL */
+} gemm_product;
+
+atoll_err gemm_packed(int threads, const gemm_product *g);
+int gemm_packed_serves(int64_t M, int64_t N); /* large enough for packing to pay */
 
 #endif

@@ -9,7 +9,8 @@
 #include "gemm_impl.h"
 #include "kernel_impl.h"
 
-static const char *const libraries[] = {"onednn", "openblas", "fma-loop"};
+static const char *const libraries[] = {"onednn", "openblas", "packed", "fma-loop"};
+enum { ONEDNN, OPENBLAS, PACKED, FMA_LOOP };
 #define LIBRARIES ((int)(sizeof libraries / sizeof libraries[0]))
 
 int atoll_gemm_library(int i, const char **name) {
@@ -67,14 +68,14 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   while (library && which < LIBRARIES && strcmp(libraries[which], library))
     which++;
   if (!library || which == LIBRARIES)
-    return atoll_fail(ATOLL_USAGE, "GEMM library '%s' is unknown; known are onednn, openblas, fma-loop",
+    return atoll_fail(ATOLL_USAGE, "GEMM library '%s' is unknown; known are onednn, openblas, packed, fma-loop",
                       library ? library : "");
   if (M < 1 || N < 1 || K < 1 || threads < 1 || repetitions < 1)
     return atoll_fail(ATOLL_USAGE,
                       "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive",
                       (long long)M, (long long)N, (long long)K, threads, repetitions);
   double best = 0;
-  if (which == 2) {
+  if (which == FMA_LOOP) {
     for (int r = 0; r < repetitions; r++) {
       double flop, s = fma_seconds(threads, &flop);
       best = s > 0 && flop / s > best ? flop / s : best;
@@ -84,14 +85,17 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   }
   float *A, *B, *C;
   ATOLL_TRY(buffers(M, N, K, threads, &A, &B, &C));
-  gemm_call call = which == 0 ? gemm_onednn : gemm_openblas;
+  gemm_call call = which == OPENBLAS ? gemm_openblas : gemm_onednn;
+  const gemm_product packed = {M, N, K, {A, K, 1, 0}, {B, K, 1, 0}, C, N, 0, 0, NULL};
   atoll_err err = ATOLL_OK;
   int before = omp_get_max_threads();
-  /* Two ways: our blocks, and the library's own threads. The first turn of each pays page faults and code generation.
+  /* A library two ways: our blocks, and its own threads. The first turn of each pays page faults and code generation.
    */
   for (int r = 0; r < 2 * (repetitions + 1) && err == ATOLL_OK; r++) {
     double t = atoll_clock_now();
-    if (r % 2 == 0) {
+    if (which == PACKED) {
+      err = gemm_packed(threads, &packed);
+    } else if (r % 2 == 0) {
       err = gemm_blocked(call, threads, 0, 1, M, N, K, A, K, B, K, 0, C, N, NULL);
     } else {
       omp_set_num_threads(threads);
