@@ -35,16 +35,30 @@ atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *bindings, i
 typedef struct pass {
   const char *name;
   int optional;
-  atoll_err (*run)(rt_graph *g);
+  atoll_err (*run)(rt_graph *g, const atoll_rec_params *p);
 } pass;
 
+#define PASS(name)                                                                                                     \
+  static atoll_err run_##name(rt_graph *g, const atoll_rec_params *p) {                                                \
+    (void)p;                                                                                                           \
+    return rt_pass_##name(g);                                                                                          \
+  }
+PASS(cases)
+PASS(domains)
+PASS(gradients)
+PASS(simplify)
+PASS(groups)
+#undef PASS
+static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return rt_pass_vectorize(g, p->vectorize); }
+
 static const pass passes[] = {
-    {"cases", 0, rt_pass_cases},     {"domains", 0, rt_pass_domains},   {"gradients", 0, rt_pass_gradients},
-    {"domains", 0, rt_pass_domains}, {"simplify", 1, rt_pass_simplify}, {"groups", 1, rt_pass_groups},
+    {"cases", 0, run_cases},     {"domains", 0, run_domains},   {"gradients", 0, run_gradients},
+    {"domains", 0, run_domains}, {"simplify", 1, run_simplify}, {"vectorize", 1, run_vectorize},
+    {"groups", 1, run_groups},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return "simplify,groups"; }
+const char *atoll_rec_passes(void) { return "simplify,vectorize,groups"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 
@@ -64,7 +78,7 @@ static atoll_err run_passes(rt_graph *g, const atoll_rec_params *p) {
   for (int k = 0; k < PASSES; k++) {
     if (passes[k].optional && p->passes && !listed(p->passes, passes[k].name))
       continue;
-    ATOLL_TRY(passes[k].run(g));
+    ATOLL_TRY(passes[k].run(g, p));
     ATOLL_TRY(rt_graph_error(g));
     if (p->trace) {
       fprintf(p->trace, "== after %s\n", passes[k].name);

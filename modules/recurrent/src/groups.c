@@ -14,6 +14,7 @@ struct fusion {
   rt_graph *g;
   isl_ctx *ctx;
   char **same; /* [node][input]: may read the point at which the node is computed */
+  char *head;  /* per node: others have joined it */
   int *mark;   /* per node, for searches */
   int search;
 };
@@ -100,6 +101,7 @@ static int try_join(struct fusion *a, atoll_rt *x, const atoll_rt *y) {
   if (!may_join(a, x, head) || is_read_by(a, x, head))
     return 0;
   x->group = head + 1;
+  a->head[head] = 1;
   return 1;
 }
 
@@ -133,7 +135,7 @@ static atoll_err fuse(struct fusion *a) {
       a->same[i][k] = (char)may_be_same(a->ctx, x, k);
   }
   for (int i = 0; i < g->nodes; i++)
-    if (g->node[i] && fusible(g->node[i]))
+    if (g->node[i] && fusible(g->node[i]) && !a->head[i])
       place(a, g->node[i]);
   return ATOLL_OK;
 }
@@ -141,11 +143,13 @@ static atoll_err fuse(struct fusion *a) {
 atoll_err rt_pass_groups(rt_graph *g) {
   struct fusion a = {.g = g, .ctx = rt_poly_create()};
   a.same = calloc((size_t)g->nodes + 1, sizeof(char *));
+  a.head = calloc((size_t)g->nodes + 1, 1);
   a.mark = calloc((size_t)g->nodes + 1, sizeof *a.mark);
-  atoll_err err = a.ctx && a.same && a.mark ? fuse(&a) : atoll_fail(ATOLL_NOMEM, "groups: no memory");
+  atoll_err err = a.ctx && a.same && a.mark && a.head ? fuse(&a) : atoll_fail(ATOLL_NOMEM, "groups: no memory");
   for (int i = 0; a.same && i < g->nodes; i++)
     free(a.same[i]);
   free(a.same);
+  free(a.head);
   free(a.mark);
   isl_ctx_free(a.ctx);
   return err;

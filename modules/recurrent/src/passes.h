@@ -15,6 +15,8 @@ atoll_err rt_pass_gradients(rt_graph *g);
 
 /* Folds views into edges, shares equal nodes, applies algebra; ends with rt_pass_domains(). */
 atoll_err rt_pass_simplify(rt_graph *g);
+/* Dimensions, separated by commas (NULL: none), become leading axes where that is possible; each ends with simplify. */
+atoll_err rt_pass_vectorize(rt_graph *g, const char *dims);
 /* Sets `group` of nodes that become one statement. */
 atoll_err rt_pass_groups(rt_graph *g);
 
