@@ -22,7 +22,7 @@
 #include "atoll/rng.h"
 #include "ceiling.h"
 
-enum { WIDTHS = ATOLL_CHAIN_LAYERS + 1, MOST_REPEATS = 99, SETTINGS = 160, BLAS = ATOLL_CHAIN_WAYS, ROWS };
+enum { WIDTHS = ATOLL_CHAIN_LAYERS + 1, MOST_REPEATS = 99, SETTINGS = 256, BLAS = ATOLL_CHAIN_WAYS, ROWS };
 
 typedef struct shape {
   int layers;
@@ -204,31 +204,13 @@ static atoll_err open_problem(const world *w, problem *q) {
   return ATOLL_OK;
 }
 
-/* Multiply-adds of a shape. */
-static double work_of(const shape *s) {
-  double n = 0;
-  for (int l = 0; l < s->layers; l++)
-    n += (double)s->M * (double)s->width[l] * (double)s->width[l + 1];
-  return n;
-}
-
-static int settings_of(const shape *s, setting *all) {
-  static const int64_t panels[] = {16, 32, 64, 128, 256};
-  int n = 0;
-  for (int way = 0; way < ATOLL_CHAIN_WAYS; way++) {
-    int tensor = way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS;
-    if (tensor && s->layers != 2)
-      continue;
-    for (size_t i = 0; i < sizeof panels / sizeof *panels; i++) {
-      if (panels[i] > s->M || (panels[i] < 64 && work_of(s) > 2e9)) /* low panels read the weights too often */
-        continue;
-      for (int64_t chunks = 1; chunks <= (way == ATOLL_CHAIN_MICROBATCH ? 32 : 1); chunks *= 2)
-        if (chunks * panels[i] <= s->M)
-          all[n++] = (setting){way, 0, {panels[i], chunks}, 0};
-    }
-  }
+static int settings_of(const problem *q, setting *all) {
+  static atoll_chain_setting list[SETTINGS];
+  int n = atoll_chain_settings(q->chain, q->s.M, 0, list, SETTINGS);
+  for (int i = 0; i < n; i++)
+    all[i] = (setting){(int)list[i].way, 0, list[i].cut, 0};
   for (int library = 0; library < LIBRARIES; library++)
-    for (int64_t chunks = 1; chunks <= 32 && chunks * 8 <= s->M; chunks *= 2)
+    for (int64_t chunks = 1; chunks <= 32 && chunks * 8 <= q->s.M && n < SETTINGS; chunks *= 2)
       all[n++] = (setting){BLAS, library, {0, chunks}, 0};
   return n;
 }
@@ -268,7 +250,7 @@ static const char *row_name(int row) {
 static atoll_err best_settings(const world *w, problem *q, setting *best, double *median) {
   static setting all[SETTINGS];
   static double seconds[ROWS][MOST_REPEATS];
-  int n = settings_of(&q->s, all);
+  int n = settings_of(q, all);
   for (int row = 0; row < ROWS; row++)
     best[row].way = -1;
   for (int i = 0; i < n; i++) {

@@ -87,6 +87,29 @@ ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const f
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
                                     const float *x, const float **y);
 
+typedef struct atoll_chain_setting {
+  atoll_chain_way way;
+  atoll_chain_cut cut;
+} atoll_chain_setting;
+
+/** Settings worth measuring for `rows` rows; fills at most `most` and returns how many. same_bits leaves out the
+ * tensor-parallel ways. Local. */
+ATOLL_API int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, atoll_chain_setting *list,
+                                   int most);
+
+typedef struct atoll_chain_choice {
+  atoll_chain_setting setting;
+  double seconds[ATOLL_CHAIN_WAYS]; /* of the best setting of each way; 0: not measured */
+  int remembered;                   /* 1: from the file */
+} atoll_chain_choice;
+
+/** Collective: the fastest setting for runs of `rows` rows on this machine, the sequential way included, so a shape too
+ * small to share falls back to it. Measured once (some seconds) and remembered by processor, ranks and shape in the
+ * YAML file `path`; NULL: chains.yaml in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that cannot be
+ * used is a warning. Weights must be set before. */
+ATOLL_API atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
+                                       atoll_chain_choice *out);
+
 /** A tile that this rank computed. */
 typedef struct atoll_chain_event {
   int layer;         /* -1: x copied into tiles */

@@ -1,0 +1,301 @@
+/* The fastest way of a shape on this machine: measured once, remembered in a small YAML file.
+ *
+ * All settings are tried, the faster half again, and so on until FINALISTS are left, which take TURNS more; the least
+ * time of each counts, as other load only adds to it. What is remembered is what every rank then uses, as rank 0 read
+ * or wrote it. The file is a convenience: one that cannot be read or written costs a measurement, never the run. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/clock.h"
+#include "atoll/file.h"
+#include "atoll/log.h"
+#include "atoll/rng.h"
+#include "atoll/yaml.h"
+#include "chain_impl.h"
+
+enum { SETTINGS = 256, FINALISTS = 4, TURNS = 3, ENTRIES = 4096, KEY = 512 };
+
+/* --- settings ----------------------------------------------------------------------------------------------------- */
+
+static int allowed(const atoll_chain *c, atoll_chain_way way, int same_bits) {
+  int tensor = way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS;
+  const struct cta_view *v = &c->view;
+  if (v->ranks == 1 && way != ATOLL_CHAIN_SEQUENTIAL)
+    return 0;
+  if (!v->claims && (tensor || way == ATOLL_CHAIN_ROW_SPLIT || way == ATOLL_CHAIN_COLUMN_SHARED))
+    return 0; /* they read every layer's weights */
+  return !tensor || (!same_bits && v->steps == 3 && v->step[2].activation == ATOLL_ACTIVATION_NONE);
+}
+
+int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, atoll_chain_setting *list, int most) {
+  static const int64_t panels[] = {16, 32, 64, 128, 256};
+  double work = 0; /* multiply-adds */
+  int n = 0;
+  for (int i = 1; i < chain->view.steps; i++)
+    work += (double)rows * (double)chain->view.step[i].in * (double)chain->view.step[i].out;
+  for (int way = 0; way < ATOLL_CHAIN_WAYS; way++)
+    for (size_t i = 0; i < sizeof panels / sizeof *panels && allowed(chain, (atoll_chain_way)way, same_bits); i++) {
+      /* One panel of fewer rows than that is enough, and low panels read the weights too often to pay where there is
+       * much to do. */
+      if ((i > 0 && panels[i] > rows) || (panels[i] < 64 && work > 2e9))
+        continue;
+      for (int64_t chunks = 1; chunks <= (way == ATOLL_CHAIN_MICROBATCH ? 32 : 1); chunks *= 2)
+        if ((chunks == 1 || chunks * panels[i] <= rows) && n < most)
+          list[n++] = (atoll_chain_setting){(atoll_chain_way)way, {panels[i], chunks}};
+    }
+  return n;
+}
+
+/* --- measuring ---------------------------------------------------------------------------------------------------- */
+
+/* The second of two runs, from the first rank's start to the last one's end. */
+static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int64_t rows, const float *x,
+                              double *seconds) {
+  const float *y;
+  double span[2] = {0, 0};
+  for (int turn = 0; turn < 2; turn++) {
+    ATOLL_TRY(cta_meet(&c->view));
+    span[0] = -atoll_clock_now();
+    ATOLL_TRY(atoll_chain_run(c, s->way, &s->cut, rows, x, &y));
+    span[1] = atoll_clock_now();
+  }
+  MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, atoll_comm_mpi(c->comm));
+  *seconds = span[0] + span[1];
+  return ATOLL_OK;
+}
+
+struct tried {
+  atoll_chain_setting setting;
+  double least; /* s */
+};
+
+static int by_least(const void *a, const void *b) {
+  double x = ((const struct tried *)a)->least, y = ((const struct tried *)b)->least;
+  return (x > y) - (x < y);
+}
+
+static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
+  for (int i = 0; i < n; i++) {
+    double seconds;
+    ATOLL_TRY(time_setting(c, &tried[i].setting, rows, x, &seconds));
+    tried[i].least = tried[i].least > 0 && tried[i].least < seconds ? tried[i].least : seconds;
+  }
+  qsort(tried, (size_t)n, sizeof *tried, by_least);
+  return ATOLL_OK;
+}
+
+static atoll_err measure(atoll_chain *c, int64_t rows, int same_bits, const float *x, atoll_chain_choice *out) {
+  atoll_chain_setting list[SETTINGS];
+  struct tried tried[SETTINGS];
+  int n = atoll_chain_settings(c, rows, same_bits, list, SETTINGS), alive = n;
+  for (int i = 0; i < n; i++)
+    tried[i] = (struct tried){list[i], 0};
+  ATOLL_TRY(try_each(c, rows, x, tried, n));
+  while (alive > FINALISTS) {
+    alive = (alive + 1) / 2;
+    ATOLL_TRY(try_each(c, rows, x, tried, alive));
+  }
+  for (int turn = 0; turn < TURNS; turn++)
+    ATOLL_TRY(try_each(c, rows, x, tried, alive));
+  memset(out, 0, sizeof *out);
+  out->setting = tried[0].setting;
+  for (int i = 0; i < n; i++) {
+    double *best = &out->seconds[tried[i].setting.way];
+    *best = *best == 0 || tried[i].least < *best ? tried[i].least : *best;
+  }
+  return ATOLL_OK;
+}
+
+/* --- remembering -------------------------------------------------------------------------------------------------- */
+
+struct entry {
+  char key[KEY];
+  atoll_chain_choice choice;
+};
+
+static void processor(char *text, size_t n) {
+  char line[512];
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  snprintf(text, n, "unknown processor");
+  while (f && fgets(line, sizeof line, f))
+    if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
+      snprintf(text, n, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
+      break;
+    }
+  if (f)
+    fclose(f);
+}
+
+static void make_key(const atoll_chain *c, int64_t rows, int same_bits, char *key) {
+  char cpu[128];
+  processor(cpu, sizeof cpu);
+  size_t at = (size_t)snprintf(key, KEY, "%s, %s, %d ranks, %s, %s: %" PRId64, cpu, c->view.micro->name, c->view.ranks,
+                               c->view.claims ? "claims" : "no claims", same_bits ? "same bits" : "any bits", rows);
+  for (int l = 0; l < c->params.layers && at < KEY; l++)
+    at += (size_t)snprintf(key + at, KEY - at, " x %" PRId64 "%s", c->params.layer[l].in,
+                           c->params.layer[l].activation ? " act" : "");
+  if (at < KEY)
+    snprintf(key + at, KEY - at, " x %" PRId64, c->params.layer[c->params.layers - 1].out);
+}
+
+static atoll_err read_entry(atoll_yaml *map, struct entry *e) {
+  static const char *const ways[] = {
+#define WAY_NAME(name, text) text,
+      ATOLL_CHAIN_WAY_LIST(WAY_NAME)
+#undef WAY_NAME
+          NULL};
+  int way = 0;
+  atoll_yaml *seconds = NULL;
+  memset(e, 0, sizeof *e);
+  ATOLL_TRY(atoll_yaml_string(map, "chain", 1, e->key, sizeof e->key));
+  ATOLL_TRY(atoll_yaml_enum(map, "way", 1, ways, &way));
+  ATOLL_TRY(atoll_yaml_int(map, "panel", 1, CTA_PANEL_MIN, CTA_GROUP, &e->choice.setting.cut.panel));
+  ATOLL_TRY(atoll_yaml_int(map, "chunks", 1, 1, 1 << 20, &e->choice.setting.cut.chunks));
+  ATOLL_TRY(atoll_yaml_map(map, "seconds", 1, &seconds));
+  for (int w = 0; w < ATOLL_CHAIN_WAYS; w++)
+    ATOLL_TRY(atoll_yaml_real(seconds, ways[w], 0, 0, 1e9, &e->choice.seconds[w]));
+  e->choice.setting.way = (atoll_chain_way)way;
+  return ATOLL_OK;
+}
+
+static atoll_err read_entries(const char *path, struct entry **out, size_t *n) {
+  atoll_yaml *root = NULL, *list = NULL;
+  ATOLL_TRY(atoll_yaml_load(path, &root));
+  atoll_err err = atoll_yaml_list(root, "chains", 1, &list);
+  size_t have = err == ATOLL_OK ? atoll_yaml_count(list) : 0;
+  struct entry *e = err == ATOLL_OK ? calloc(have + 1, sizeof *e) : NULL;
+  if (err == ATOLL_OK && !e)
+    err = atoll_fail(ATOLL_NOMEM, "%s: %zu remembered chains", path, have);
+  for (size_t i = 0; i < have && err == ATOLL_OK; i++)
+    err = read_entry(atoll_yaml_at(list, i), &e[i]);
+  atoll_yaml_destroy(&root);
+  if (err != ATOLL_OK) {
+    free(e);
+    return err;
+  }
+  *out = e;
+  *n = have;
+  return ATOLL_OK;
+}
+
+static void put_entry(atoll_yaml_out *o, const struct entry *e) {
+  const atoll_chain_choice *c = &e->choice;
+  atoll_yaml_open_map(o, NULL);
+  atoll_yaml_put_text(o, "chain", e->key);
+  atoll_yaml_put_text(o, "way", atoll_chain_way_name(c->setting.way));
+  atoll_yaml_put_int(o, "panel", c->setting.cut.panel);
+  atoll_yaml_put_int(o, "chunks", c->setting.cut.chunks);
+  atoll_yaml_open_map(o, "seconds");
+  for (int w = 0; w < ATOLL_CHAIN_WAYS; w++)
+    if (c->seconds[w] > 0)
+      atoll_yaml_put_real(o, atoll_chain_way_name((atoll_chain_way)w), c->seconds[w]);
+  atoll_yaml_close(o);
+  atoll_yaml_close(o);
+}
+
+/* What other programs remembered meanwhile is kept, but for what they add between our reading and replacing: that is
+ * measured again one day. */
+static atoll_err remember(const char *path, const struct entry *mine) {
+  struct entry *all = NULL;
+  size_t n = 0;
+  atoll_yaml_out *o = NULL;
+  const char *text;
+  if (atoll_file_exists(path) && read_entries(path, &all, &n) != ATOLL_OK)
+    n = 0;
+  atoll_err err = atoll_yaml_out_create(&o);
+  if (err == ATOLL_OK) {
+    atoll_yaml_comment(o, "Fastest way of each chain of GEMMs, measured once. Remove the file to measure again.");
+    atoll_yaml_open_list(o, "chains");
+    put_entry(o, mine);
+    for (size_t i = 0; i < n && i < ENTRIES; i++)
+      if (strcmp(all[i].key, mine->key) != 0)
+        put_entry(o, &all[i]);
+    atoll_yaml_close(o);
+    err = atoll_yaml_out_text(o, &text);
+  }
+  if (err == ATOLL_OK)
+    err = atoll_file_publish(path, text, strlen(text));
+  atoll_yaml_out_destroy(&o);
+  free(all);
+  return err;
+}
+
+static int recall(const char *path, const char *key, atoll_chain_choice *out) {
+  struct entry *all = NULL;
+  size_t n = 0;
+  int found = 0;
+  if (!atoll_file_exists(path))
+    return 0;
+  if (read_entries(path, &all, &n) != ATOLL_OK) {
+    atoll_log(ATOLL_LOG_WARN, "%s: not used, measuring again", atoll_err_message());
+    atoll_err_clear();
+    return 0;
+  }
+  for (size_t i = 0; i < n && !found; i++)
+    if (!strcmp(all[i].key, key)) {
+      *out = all[i].choice;
+      out->remembered = found = 1;
+    }
+  free(all);
+  return found;
+}
+
+/* ATOLL_CACHE, else XDG's place. "" when there is none. */
+static void default_path(char *path, size_t n) {
+  const char *own = getenv("ATOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  char folder[3072] = "";
+  if (own && *own)
+    snprintf(folder, sizeof folder, "%s", own);
+  else if (xdg && *xdg)
+    snprintf(folder, sizeof folder, "%s/atoll", xdg);
+  else if (home && *home)
+    snprintf(folder, sizeof folder, "%s/.cache/atoll", home);
+  *path = 0;
+  if (*folder && atoll_file_mkdirs(folder) == ATOLL_OK)
+    snprintf(path, n, "%s/chains.yaml", folder);
+}
+
+/* --- choosing ----------------------------------------------------------------------------------------------------- */
+
+static atoll_err measure_new(atoll_chain *c, int64_t rows, int same_bits, atoll_chain_choice *out) {
+  int64_t n = rows * c->params.layer[0].in;
+  atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
+  float *x = NULL;
+  ATOLL_TRY_ALL(atoll_comm_mpi(c->comm),
+                atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)n * sizeof *x, (void **)&x));
+  atoll_rng_fill_normal(&key, 0, (size_t)n, 1, x);
+  atoll_err err = measure(c, rows, same_bits, x, out);
+  atoll_mem_free(c->mem, &x);
+  return err;
+}
+
+atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
+                             atoll_chain_choice *out) {
+  struct entry mine;
+  char file[4096];
+  int rank = chain->view.rank, found = 0;
+  MPI_Comm mpi = atoll_comm_mpi(chain->comm);
+  memset(&mine, 0, sizeof mine);
+  if (rows < 0 || rows > chain->params.rows)
+    return atoll_fail(ATOLL_USAGE, "choice for %" PRId64 " rows, made for 0..%" PRId64, rows, chain->params.rows);
+  if (rank == 0) {
+    if (path)
+      snprintf(file, sizeof file, "%s", path);
+    else
+      default_path(file, sizeof file);
+    make_key(chain, rows, same_bits, mine.key);
+    found = *file && recall(file, mine.key, &mine.choice);
+  }
+  MPI_Bcast(&found, 1, MPI_INT, 0, mpi);
+  if (!found)
+    ATOLL_TRY(measure_new(chain, rows, same_bits, &mine.choice));
+  if (!found && rank == 0 && *file && remember(file, &mine) != ATOLL_OK) {
+    atoll_log(ATOLL_LOG_WARN, "%s: the choice is not remembered", atoll_err_message());
+    atoll_err_clear();
+  }
+  MPI_Bcast(&mine.choice, (int)sizeof mine.choice, MPI_BYTE, 0, mpi); /* medians are the same, but one rank speaks */
+  *out = mine.choice;
+  return ATOLL_OK;
+}
