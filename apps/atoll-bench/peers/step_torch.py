@@ -8,30 +8,27 @@ scaled_dot_product_attention (no S x S matrix), the head is tied. With bf16 the 
 and moments stay f32, as in Atoll. Each mode runs in a process of its own, so that the peak resident set is its own.
 Needs the packages torch and numpy; Atoll never does.
 """
-import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import time
 
+from peer import emit, options, peak_rss_bytes
+
 
 def arguments():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p = options(__doc__)
     p.add_argument("--layers", type=int, default=12)
     p.add_argument("--width", type=int, default=768)
     p.add_argument("--heads", type=int, default=12)
     p.add_argument("--vocab", type=int, default=50257)
     p.add_argument("--batch", type=int, default=4)
     p.add_argument("--seq", type=int, default=256)
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--steps", type=int, default=7, help="timed steps, after two that are not")
     p.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     p.add_argument("--compile", action="store_true", help="torch.compile instead of eager")
     p.add_argument("--all", action="store_true", help="both element types, eager and compiled, one process each")
-    p.add_argument("--json", help="write the rows to this file instead of standard output")
     return p.parse_args()
 
 
@@ -93,7 +90,7 @@ def measure(a):
         optimizer.zero_grad(set_to_none=False)
 
     seconds = []
-    for i in range(2 + a.steps):
+    for i in range(2 + a.repeat):
         begin = time.perf_counter()
         step()
         if i >= 2:
@@ -108,7 +105,7 @@ def measure(a):
         "step_seconds": median,
         "step_seconds_spread": [min(seconds), max(seconds)],
         "tokens_per_second": a.batch * a.seq / median,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_rss_bytes": peak_rss_bytes(),
     }
 
 
@@ -131,12 +128,7 @@ def main():
     a = arguments()
     for pin in ("OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"):
         os.environ.pop(pin, None)
-    text = json.dumps({"rows": measure_all() if a.all else [measure(a)]}, indent=2) + "\n"
-    if a.json:
-        with open(a.json, "w") as file:
-            file.write(text)
-    else:
-        sys.stdout.write(text)
+    emit(measure_all() if a.all else [measure(a)], a.json)
 
 
 if __name__ == "__main__":
