@@ -111,13 +111,13 @@ def measure(a):
 
 def measure_all():
     """Every mode as a process of its own, with this process's other options."""
-    options = [o for o in sys.argv[1:] if o != "--all"]
-    if "--json" in options:
-        del options[options.index("--json") : options.index("--json") + 2]
+    rest = [o for o in sys.argv[1:] if o != "--all"]
+    if "--json" in rest:
+        del rest[rest.index("--json") : rest.index("--json") + 2]
     rows = []
     for dtype in ("f32", "bf16"):
         for compiled in ([], ["--compile"]):
-            out = subprocess.run([sys.executable, __file__, *options, "--dtype", dtype, *compiled], stdout=subprocess.PIPE)
+            out = subprocess.run([sys.executable, __file__, *rest, "--dtype", dtype, *compiled], stdout=subprocess.PIPE)
             if out.returncode:
                 sys.exit(f"{__file__}: {dtype} {' '.join(compiled)} ended with {out.returncode}")
             rows += json.loads(out.stdout)["rows"]
