@@ -31,6 +31,23 @@ static const atoll_opt_def data_defs[] = {
      "bytes: raw text, one token a byte; llmc: llm.c token file; auto decides by name and magic."},
     {"validation_share", ATOLL_OPT_REAL, offsetof(atoll_data_params, validation_share), "0.1", "0..0.9", "",
      "Share of the training source held out when no validation file is given."},
+    {"masking", ATOLL_OPT_ENUM, offsetof(atoll_data_params, masking), "auto", "auto|static|dynamic", "",
+     "Masks of bert and roberta: static ones repeat after mask_copies epochs, dynamic ones are new in each; auto is "
+     "static for bert, dynamic for roberta."},
+    {"mask_share", ATOLL_OPT_REAL, offsetof(atoll_data_params, mask_share), "0.15", "0..1", "",
+     "Share of a sample's words that bert and roberta predict."},
+    {"mask_copies", ATOLL_OPT_INT, offsetof(atoll_data_params, mask_copies), "10", "1..", "copies",
+     "Different static maskings of the corpus."},
+    {"short_share", ATOLL_OPT_REAL, offsetof(atoll_data_params, short_share), "-1", "-1..1", "",
+     "Share of the samples of bert and roberta that are short and padded; -1 means 0.1 for bert, 0 for roberta."},
+    {"pad_id", ATOLL_OPT_INT, offsetof(atoll_data_params, pad_id), "-1", "-1..16777215", "",
+     "Token of padding; -1 means 256 in plain text, else the published vocabulary's."},
+    {"cls_id", ATOLL_OPT_INT, offsetof(atoll_data_params, cls_id), "-1", "-1..16777215", "",
+     "Token that begins a sample; -1 means 257 in plain text, else the published vocabulary's."},
+    {"sep_id", ATOLL_OPT_INT, offsetof(atoll_data_params, sep_id), "-1", "-1..16777215", "",
+     "Token that ends a piece of text; -1 means 258 in plain text, else the published vocabulary's."},
+    {"mask_id", ATOLL_OPT_INT, offsetof(atoll_data_params, mask_id), "-1", "-1..16777215", "",
+     "Token that hides a word; -1 means 259 in plain text, else the published vocabulary's."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };
 
@@ -66,6 +83,15 @@ int64_t atoll_data_tokens(const atoll_data *data) { return data->tokens; }
 int64_t atoll_data_windows(const atoll_data *data) { return data->windows; }
 
 atoll_digest atoll_data_digest(const atoll_data *data) { return data->digest; }
+
+/* What changes samples beside the text. */
+static void add_task(const atoll_data *d, atoll_digester *to) {
+  const int64_t numbers[] = {d->task, d->dynamic, d->copies, d->pad, d->cls, d->sep, d->mask};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    atoll_digester_add_int(to, numbers[i]);
+  atoll_digester_add_real(to, d->mask_share);
+  atoll_digester_add_real(to, d->short_share);
+}
 
 static int has_suffix(const char *s, const char *suffix) {
   size_t n = strlen(s), k = strlen(suffix);
@@ -173,16 +199,15 @@ done:
   return err;
 }
 
-/* Windows start every seq tokens and need seq + 1 of them. */
-static atoll_err count_windows(atoll_data *d, const char *what, int64_t seq, int64_t vocab) {
-  d->seq = seq;
-  d->vocab = vocab;
+atoll_err data_count_windows(atoll_data *d, const char *what, int64_t stride, int64_t reach) {
+  d->stride = stride;
+  d->reach = reach;
   d->tokens = d->windows = 0;
   atoll_digester *digester;
   ATOLL_TRY(atoll_digester_create(&digester));
   for (int i = 0; i < d->files; i++) {
     data_file *f = &d->file[i];
-    f->windows = f->tokens > seq ? (f->tokens - 1) / seq : 0;
+    f->windows = f->tokens >= reach ? (f->tokens - reach) / stride + 1 : 0;
     f->window_before = d->windows;
     d->windows += f->windows;
     d->tokens += f->tokens;
@@ -196,12 +221,21 @@ static atoll_err count_windows(atoll_data *d, const char *what, int64_t seq, int
     atoll_digester_add(digester, f->map, edge);
     atoll_digester_add(digester, f->map + f->bytes - edge, edge);
   }
+  if (d->task != ATOLL_DATA_NEXT)
+    add_task(d, digester);
   d->digest = atoll_digester_value(digester);
   atoll_digester_destroy(&digester);
   if (d->windows == 0)
     return atoll_fail(ATOLL_USAGE, "%s data has %lld tokens, one window of train.seq %lld needs %lld", what,
-                      (long long)d->tokens, (long long)seq, (long long)seq + 1);
+                      (long long)d->tokens, (long long)d->seq, (long long)reach);
   return ATOLL_OK;
+}
+
+/* Windows start every seq tokens and need one token more, the last one's target. */
+static atoll_err count_windows(atoll_data *d, const char *what, int64_t seq, int64_t vocab) {
+  d->seq = seq;
+  d->vocab = vocab;
+  return data_count_windows(d, what, seq, seq + 1);
 }
 
 /* Keep tokens [first, first + tokens) of the source as a whole, counted over its files. */

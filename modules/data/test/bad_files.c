@@ -87,8 +87,9 @@ static void each_defect_is_named(void **state) {
 
   int32_t x[8], y[8];
   assert_int_equal(open_one("bad-few.bin", "auto", 8, 50, &d), ATOLL_OK);
-  assert_int_equal(atoll_data_windows_at(d, 0, 1, x, y), ATOLL_OK);
-  expect(atoll_data_windows_at(d, 6, 1, x, y), ATOLL_CORRUPT, "token 50 is 50, the vocabulary ends at 49");
+  assert_int_equal(atoll_data_windows_at(d, 0, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_OK);
+  expect(atoll_data_windows_at(d, 6, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_CORRUPT,
+         "token 50 is 50, the vocabulary ends at 49");
   atoll_data_close(&d);
   unlink("bad-few.bin");
 }
@@ -101,14 +102,15 @@ static void a_file_cut_in_use_is_named(void **state) {
   int32_t x[8], y[8];
   write_file("bad-shrinks.txt", text, sizeof text);
   assert_int_equal(open_one("bad-shrinks.txt", "bytes", 8, 256, &d), ATOLL_OK);
-  assert_int_equal(atoll_data_batch(d, 1, 0, 1, 0, 1, x, y), ATOLL_OK);
+  assert_int_equal(atoll_data_batch(d, 1, 0, 1, 0, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_OK);
   assert_int_equal(truncate("bad-shrinks.txt", 100), 0);
   for (int64_t step = 0; step < 20; step++)
-    expect(atoll_data_batch(d, 1, step, 1, 0, 1, x, y), ATOLL_CORRUPT,
+    expect(atoll_data_batch(d, 1, step, 1, 0, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_CORRUPT,
            "bad-shrinks.txt was cut from 12288 to 100 bytes");
-  expect(atoll_data_windows_at(d, atoll_data_windows(d) - 1, 1, x, y), ATOLL_CORRUPT, "bad-shrinks.txt was cut");
+  expect(atoll_data_windows_at(d, atoll_data_windows(d) - 1, 1, &(atoll_batch){.tokens = x, .targets = y}),
+         ATOLL_CORRUPT, "bad-shrinks.txt was cut");
   write_file("bad-shrinks.txt", text, sizeof text); /* the same inode, longer again */
-  assert_int_equal(atoll_data_batch(d, 1, 0, 1, 0, 1, x, y), ATOLL_OK);
+  assert_int_equal(atoll_data_batch(d, 1, 0, 1, 0, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_OK);
   atoll_data_close(&d);
   unlink("bad-shrinks.txt");
 }

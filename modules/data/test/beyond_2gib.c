@@ -45,7 +45,7 @@ static void tokens_behind_the_limit_are_found(void **state) {
   assert_int_equal(atoll_data_windows(d), (tokens - 1) / seq);
   int32_t x[4096], y[4096];
   for (int i = 0; i < 3; i++) {
-    assert_int_equal(atoll_data_windows_at(d, mark[i] / seq, 1, x, y), ATOLL_OK);
+    assert_int_equal(atoll_data_windows_at(d, mark[i] / seq, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_OK);
     assert_int_equal(x[mark[i] % seq], 100 + i);
     assert_int_equal(y[mark[i] % seq - 1], 100 + i);
   }

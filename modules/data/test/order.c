@@ -54,8 +54,8 @@ static void batches_do_not_depend_on_the_cut(void **state) {
   atoll_data *d = open_all(text_path, 256);
   int32_t whole[12 * SEQ], wt[12 * SEQ], part[5 * SEQ], pt[5 * SEQ];
   for (int64_t step = 0; step < 9; step++) {
-    assert_int_equal(atoll_data_batch(d, 3, step, 12, 0, 12, whole, wt), ATOLL_OK);
-    assert_int_equal(atoll_data_batch(d, 3, step, 12, 7, 5, part, pt), ATOLL_OK);
+    assert_int_equal(atoll_data_batch(d, 3, step, 12, 0, 12, &(atoll_batch){.tokens = whole, .targets = wt}), ATOLL_OK);
+    assert_int_equal(atoll_data_batch(d, 3, step, 12, 7, 5, &(atoll_batch){.tokens = part, .targets = pt}), ATOLL_OK);
     assert_memory_equal(part, whole + 7 * SEQ, sizeof part);
     assert_memory_equal(pt, wt + 7 * SEQ, sizeof pt);
     for (int b = 0; b < 12; b++)
@@ -74,10 +74,11 @@ static void an_epoch_visits_each_window_once(void **state) {
   for (int epoch = 0; epoch < 2; epoch++) {
     int seen[WINDOWS] = {0};
     for (int i = 0; i < WINDOWS; i++) {
-      assert_int_equal(atoll_data_batch(d, 11, epoch * WINDOWS + i, 1, 0, 1, x, y), ATOLL_OK);
+      assert_int_equal(atoll_data_batch(d, 11, epoch * WINDOWS + i, 1, 0, 1, &(atoll_batch){.tokens = x, .targets = y}),
+                       ATOLL_OK);
       int which = -1;
       for (int k = 0; k < WINDOWS; k++) {
-        assert_int_equal(atoll_data_windows_at(d, k, 1, w, wy), ATOLL_OK);
+        assert_int_equal(atoll_data_windows_at(d, k, 1, &(atoll_batch){.tokens = w, .targets = wy}), ATOLL_OK);
         if (!memcmp(w, x, sizeof w))
           which = k;
       }
@@ -98,8 +99,8 @@ static void text_and_token_files_agree(void **state) {
   int32_t x[4 * SEQ], y[4 * SEQ], u[4 * SEQ], v[4 * SEQ];
   assert_int_equal(atoll_data_tokens(t), atoll_data_tokens(b));
   for (int step = 0; step < 5; step++) {
-    assert_int_equal(atoll_data_batch(t, 1, step, 4, 0, 4, x, y), ATOLL_OK);
-    assert_int_equal(atoll_data_batch(b, 1, step, 4, 0, 4, u, v), ATOLL_OK);
+    assert_int_equal(atoll_data_batch(t, 1, step, 4, 0, 4, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_OK);
+    assert_int_equal(atoll_data_batch(b, 1, step, 4, 0, 4, &(atoll_batch){.tokens = u, .targets = v}), ATOLL_OK);
     assert_memory_equal(x, u, sizeof x);
     assert_memory_equal(y, v, sizeof y);
   }
@@ -118,10 +119,11 @@ static void the_held_out_share_is_disjoint(void **state) {
   assert_int_equal(atoll_data_tokens(t) + atoll_data_tokens(v), TOKENS);
   assert_int_equal(atoll_data_tokens(v), TOKENS / 4);
   int32_t x[SEQ], y[SEQ];
-  assert_int_equal(atoll_data_windows_at(v, 0, 1, x, y), ATOLL_OK);
+  assert_int_equal(atoll_data_windows_at(v, 0, 1, &(atoll_batch){.tokens = x, .targets = y}), ATOLL_OK);
   assert_int_equal(x[0], (TOKENS - TOKENS / 4) * 31 % 251);
   /* Beyond the end: no loss. */
-  assert_int_equal(atoll_data_windows_at(v, atoll_data_windows(v), 1, x, y), ATOLL_OK);
+  assert_int_equal(atoll_data_windows_at(v, atoll_data_windows(v), 1, &(atoll_batch){.tokens = x, .targets = y}),
+                   ATOLL_OK);
   for (int i = 0; i < SEQ; i++)
     assert_int_equal(y[i], -1);
   atoll_data_close(&t);

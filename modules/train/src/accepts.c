@@ -108,5 +108,5 @@ atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *pl
   ATOLL_TRY(checkpoint_bytes(model, plan, pipeline, stage, replica, &images));
   bytes[ATOLL_MEM_CHECKPOINT] += images;
   bytes[ATOLL_MEM_COMM] += (int64_t)sizeof(float) * team_work_elements(plan, pipeline, stage);
-  return flow_bytes(plan, atoll_model_config(model)->width, pipeline, stage, replica, bytes);
+  return flow_bytes(plan, model, pipeline, stage, replica, bytes);
 }

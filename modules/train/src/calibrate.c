@@ -59,7 +59,7 @@ static atoll_err time_layers(const probe *p, int first, int count, atoll_policy 
   atoll_rng_key key = {.seed = 1, .layer = (uint32_t)first, .site = ATOLL_RNG_TEST};
   atoll_rng_fill_normal(&key, 0, (size_t)(BS * H), 1, x); /* zeros may be cheaper than numbers */
   int embed = kind == ATOLL_LAYER_EMBED, head = kind == ATOLL_LAYER_HEAD;
-  atoll_call c = {.B = B, .S = p->S, .seed = 1, .loss_scale = 1.0f / (float)BS, .train = 1};
+  atoll_call c = {.B = B, .S = p->S, .seed = 1, .loss_scale = 1.0f / (float)BS, .train = 1, .types = ids};
   for (int i = -1; i < repeats; i++) { /* the first warms up */
     double forward = 0, backward = 0;
     for (int slot = 0; slot < 2; slot++) { /* one forward, one backward: what each leaves in the caches for the other */

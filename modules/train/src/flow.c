@@ -30,8 +30,12 @@ struct flow {
   float *x;                      /* [inputs, B, S, H] */
   float *y, *dy, *dx;            /* [RING, B, S, H] */
   float *loss;                   /* [slots, B, S] */
-  int32_t *tokens, *targets;     /* [slots, B, S] */
-  double *loss_sum;              /* [G] of this step, host */
+  int masked;                    /* samples with padding and labels: bert, roberta */
+  int32_t *tokens, *targets;     /* [slots, B, S] where the first or the last layer is */
+  int32_t *types;                /* [slots, B, S] where the first layer is */
+  int32_t *lengths, *next;       /* [slots, B] everywhere; next is of use to the last layer */
+  double targets_in_step;
+  double *loss_sum; /* [G] of this step, host */
   atoll_event **events;
   atoll_event **x_got, **x_free, **slot_done, *dy_got[RING], *dy_free[RING], *y_ready[RING], *y_sent[RING],
       *dx_ready[RING], *dx_sent[RING];
@@ -45,10 +49,12 @@ static int at_most(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
 /* Sizes of what flow_create allocates, in elements; shared with flow_bytes so that plan and run agree to the byte. */
 typedef struct flow_sizes {
   int slots, inputs;
-  int64_t x, ring, loss, ids, sums;
+  int64_t x, ring, loss, ids, types, labels, sums;
 } flow_sizes;
 
-static flow_sizes sizes_of(const atoll_plan *plan, int pipeline, int stage, int replica, int64_t H) {
+static flow_sizes sizes_of(const atoll_plan *plan, const atoll_model *model, int pipeline, int stage, int replica) {
+  int64_t H = atoll_model_config(model)->width;
+  int masked = !atoll_model_causal(model);
   const atoll_plan_pipeline *pp = &plan->pipeline[pipeline];
   const atoll_plan_replica *r = &pp->stage[stage].replica[replica];
   int first = stage == 0, last = stage == pp->stages - 1;
@@ -57,18 +63,21 @@ static flow_sizes sizes_of(const atoll_plan *plan, int pipeline, int stage, int 
   z.inputs = first ? 0 : z.slots + 1;
   z.x = z.inputs * BS * H;
   z.ring = RING * BS * H * ((first ? 0 : 1) + (last ? 0 : 2));
-  z.ids = first || last ? 2 * z.slots * BS : 0;
+  z.ids = first || last ? z.slots * BS : 0;
+  z.types = first && masked ? z.slots * BS : 0;
+  z.labels = masked ? z.slots * r->micro_batch : 0;
   z.loss = last ? z.slots * BS : 0;
   z.sums = last ? plan->micro_batches : 0;
   return z;
 }
 
-atoll_err flow_bytes(const atoll_plan *plan, int64_t width, int pipeline, int stage, int replica,
+atoll_err flow_bytes(const atoll_plan *plan, const atoll_model *model, int pipeline, int stage, int replica,
                      int64_t bytes[ATOLL_MEM_CATEGORIES]) {
-  flow_sizes z = sizes_of(plan, pipeline, stage, replica, width);
+  flow_sizes z = sizes_of(plan, model, pipeline, stage, replica);
   bytes[ATOLL_MEM_ACTIVATION] += (int64_t)sizeof(float) * (z.x + z.loss);
   bytes[ATOLL_MEM_COMM] += (int64_t)sizeof(float) * z.ring;
-  bytes[ATOLL_MEM_DATA] += (int64_t)sizeof(int32_t) * z.ids + (int64_t)sizeof(double) * z.sums;
+  bytes[ATOLL_MEM_DATA] +=
+      (int64_t)sizeof(int32_t) * (2 * z.ids + z.types + 2 * z.labels) + (int64_t)sizeof(double) * z.sums;
   return ATOLL_OK;
 }
 
@@ -140,7 +149,8 @@ atoll_err flow_create(const flow_params *p, flow **out) {
   x->first = x->replica->first_micro_batch;
   x->count = x->replica->micro_batches;
   x->elements = x->B * x->S * x->H;
-  flow_sizes z = sizes_of(p->plan, p->place.pipeline, p->place.stage, p->place.replica, x->H);
+  x->masked = !atoll_model_causal(p->model);
+  flow_sizes z = sizes_of(p->plan, p->model, p->place.pipeline, p->place.stage, p->place.replica);
   x->slots = z.slots;
   x->inputs = z.inputs;
   atoll_err err = ATOLL_OK;
@@ -155,8 +165,11 @@ atoll_err flow_create(const flow_params *p, flow **out) {
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, sizeof(float), &x->y));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, sizeof(float), &x->dy));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->first_stage ? 0 : ring, sizeof(float), &x->dx));
-  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids / 2, sizeof(int32_t), &x->tokens));
-  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids / 2, sizeof(int32_t), &x->targets));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids, sizeof(int32_t), &x->tokens));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids, sizeof(int32_t), &x->targets));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.types, sizeof(int32_t), &x->types));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.labels, sizeof(int32_t), &x->lengths));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.labels, sizeof(int32_t), &x->next));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.sums, sizeof(double), &x->loss_sum));
   ATOLL_TRY_GOTO(err, fail, atoll_queue_create(p->exec.device, "comm", &x->receive));
   *out = x;
@@ -174,7 +187,8 @@ void flow_destroy(flow **address) {
   atoll_queue_destroy(&x->receive);
   for (int i = 0; i < x->events_count; i++)
     atoll_event_destroy(&x->events[i]);
-  void *owned[] = {&x->x, &x->y, &x->dy, &x->dx, &x->loss, &x->tokens, &x->targets, &x->loss_sum};
+  void *owned[] = {&x->x,       &x->y,     &x->dy,      &x->dx,   &x->loss,    &x->tokens,
+                   &x->targets, &x->types, &x->lengths, &x->next, &x->loss_sum};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
     atoll_mem_free(mem, owned[i]);
   free(x->events);
@@ -265,25 +279,46 @@ static atoll_err run_forward(flow *x, const atoll_call *c, int64_t i, double *lo
   return x->last_stage ? ATOLL_OK : send_output(x, i);
 }
 
+/* Where the samples of a slot go, and the part of the call that tells layers of them. */
+static atoll_batch batch_of(const flow *x, int slot) {
+  int64_t BS = x->B * x->S;
+  return (atoll_batch){.tokens = x->tokens ? x->tokens + slot * BS : NULL,
+                       .targets = x->targets ? x->targets + slot * BS : NULL,
+                       .types = x->types ? x->types + slot * BS : NULL,
+                       .lengths = x->lengths ? x->lengths + slot * x->B : NULL,
+                       .next = x->next ? x->next + slot * x->B : NULL};
+}
+
+static int wants_samples(const flow *x) { return x->first_stage || x->last_stage || x->masked; }
+
+static atoll_call training_call(const flow *x, int64_t step, int64_t sample, int slot) {
+  atoll_batch b = batch_of(x, slot);
+  return (atoll_call){.B = x->B,
+                      .S = x->S,
+                      .seed = x->p.seed,
+                      .step = (uint64_t)step,
+                      .first_sample = (uint64_t)sample,
+                      .loss_scale = (float)(1.0 / x->targets_in_step),
+                      .train = 1,
+                      .types = b.types,
+                      .lengths = b.lengths,
+                      .next = b.next,
+                      .next_scale = (float)(1.0 / (double)x->p.plan->global_batch)};
+}
+
 static atoll_err step_forward(flow *x, int64_t step, int64_t i, flow_times *t) {
   const flow_params *p = &x->p;
-  int64_t g = x->first + i, BS = x->B * x->S, sample = sample_of(p->plan, g);
+  int64_t g = x->first + i, sample = sample_of(p->plan, g);
   int slot = (int)(i % x->slots);
   atoll_fault_point("train.forward");
   double t0 = atoll_clock_now();
-  if (x->first_stage || x->last_stage) { /* the slot's tokens are read by its backward */
+  if (wants_samples(x)) { /* the slot's tokens are read by its backward */
+    atoll_batch to = batch_of(x, slot);
     ATOLL_TRY(atoll_event_sync(x->slot_done[slot]));
-    ATOLL_TRY(atoll_data_batch(p->train, p->seed, step, p->plan->global_batch, sample, x->B, x->tokens + slot * BS,
-                               x->targets + slot * BS));
+    ATOLL_TRY(atoll_data_batch(p->train, p->seed, step, p->plan->global_batch, sample, x->B, &to));
   }
   t->data += atoll_clock_now() - t0;
-  atoll_call c = {.B = x->B,
-                  .S = x->S,
-                  .seed = p->seed,
-                  .step = (uint64_t)step,
-                  .first_sample = (uint64_t)sample,
-                  .loss_scale = (float)(1.0 / ((double)p->plan->global_batch * (double)x->S)),
-                  .train = 1};
+  atoll_call c = training_call(x, step, sample, slot);
   ATOLL_TRY(post_inputs(x, i));
   return run_forward(x, &c, i, NULL, t);
 }
@@ -294,13 +329,7 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
   int64_t g = x->first + i, sample = sample_of(p->plan, g);
   int slot = (int)(i % x->slots), k = (int)(i % RING), buffer = 0;
   atoll_fault_point("train.backward");
-  atoll_call c = {.B = x->B,
-                  .S = x->S,
-                  .seed = p->seed,
-                  .step = (uint64_t)step,
-                  .first_sample = (uint64_t)sample,
-                  .loss_scale = (float)(1.0 / ((double)p->plan->global_batch * (double)x->S)),
-                  .train = 1};
+  atoll_call c = training_call(x, step, sample, slot);
   double t0 = atoll_clock_now();
   float *dy = NULL, *dx = NULL;
   if (!x->last_stage) {
@@ -337,6 +366,7 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
 atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_times *times) {
   memset(times, 0, sizeof *times);
   x->x_posted = x->dy_posted = 0;
+  x->targets_in_step = (double)atoll_data_targets(x->p.train, x->p.seed, step, x->p.plan->global_batch);
   ATOLL_TRY(post_inputs(x, 0));
   int64_t done = 0; /* backwards enqueued so far */
   for (int64_t a = 0; a < 2 * x->count; a++) {
@@ -361,29 +391,48 @@ atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_
   return ATOLL_OK;
 }
 
+/* Samples of a validation into a slot; those beyond the last window have no loss. Returns how many targets there are.
+ */
+static atoll_err validation_samples(flow *x, int64_t w0, int64_t windows, int slot, double *targets) {
+  atoll_batch to = batch_of(x, slot);
+  if (!wants_samples(x))
+    return ATOLL_OK;
+  ATOLL_TRY(atoll_queue_sync(x->p.exec.compute));
+  ATOLL_TRY(atoll_data_windows_at(x->p.validation, w0, x->B, &to));
+  for (int64_t b = 0; b < x->B; b++) {
+    if (w0 + b >= windows && to.next)
+      to.next[b] = -1;
+    for (int64_t s = 0; to.targets && s < x->S; s++) {
+      if (w0 + b >= windows)
+        to.targets[b * x->S + s] = -1;
+      if (x->last_stage && to.targets[b * x->S + s] >= 0)
+        *targets += 1;
+    }
+  }
+  return ATOLL_OK;
+}
+
 atoll_err flow_validate(flow *x, int64_t rounds, int64_t windows, double *losses, double *tokens) {
   const flow_params *p = &x->p;
-  int64_t BS = x->B * x->S;
   flow_times unused = {0};
+  /* Of the sum over all, divided by all targets, the next sentence is to be a mean over windows. */
+  float next_scale = (float)((double)atoll_data_window_targets(p->validation, windows) / (double)windows);
   for (int64_t round = 0; round < rounds; round++) {
     x->x_posted = 0;
     for (int64_t i = 0; i < x->count; i++) {
       int64_t g = x->first + i, w0 = round * p->plan->global_batch + sample_of(p->plan, g);
       int slot = (int)(i % x->slots);
       double *sum = &losses[round * p->plan->micro_batches + g];
-      if (x->first_stage || x->last_stage) {
-        int32_t *targets = x->targets + slot * BS;
-        ATOLL_TRY(atoll_queue_sync(p->exec.compute));
-        ATOLL_TRY(atoll_data_windows_at(p->validation, w0, x->B, x->tokens + slot * BS, targets));
-        for (int64_t b = 0; b < x->B; b++)
-          for (int64_t s = 0; s < x->S; s++) {
-            if (w0 + b >= windows)
-              targets[b * x->S + s] = -1;
-            if (x->last_stage && targets[b * x->S + s] >= 0)
-              tokens[round * p->plan->micro_batches + g] += 1;
-          }
-      }
-      atoll_call c = {.B = x->B, .S = x->S, .seed = p->seed, .loss_scale = 1, .train = 0};
+      ATOLL_TRY(validation_samples(x, w0, windows, slot, &tokens[round * p->plan->micro_batches + g]));
+      atoll_batch b = batch_of(x, slot);
+      atoll_call c = {.B = x->B,
+                      .S = x->S,
+                      .seed = p->seed,
+                      .loss_scale = 1,
+                      .types = b.types,
+                      .lengths = b.lengths,
+                      .next = b.next,
+                      .next_scale = next_scale};
       ATOLL_TRY(post_inputs(x, i));
       ATOLL_TRY(run_forward(x, &c, i, sum, &unused));
       if (!x->first_stage)

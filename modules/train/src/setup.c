@@ -118,6 +118,16 @@ static atoll_err find_devices(session *s) {
 /* ---- model and data -----------------------------------------------------------------------------------------------
  */
 
+/* What the model's family learns from a text. */
+static atoll_err set_task(session *s) {
+  if (atoll_model_causal(s->model))
+    return ATOLL_OK;
+  atoll_data_task task =
+      atoll_model_config(s->model)->family == ATOLL_FAMILY_BERT ? ATOLL_DATA_PAIRS : ATOLL_DATA_SENTENCES;
+  ATOLL_TRY(atoll_data_mask(s->train, &s->job->data, task));
+  return s->validation ? atoll_data_mask(s->validation, &s->job->data, task) : ATOLL_OK;
+}
+
 static atoll_err open_inputs(session *s) {
   const char *slash = strrchr(s->job->file, '/');
   if (slash)
@@ -126,6 +136,7 @@ static atoll_err open_inputs(session *s) {
   atoll_digest_text(atoll_model_digest(s->model), s->model_digest);
   ATOLL_TRY(atoll_data_open(&s->job->data, s->job_folder, s->job->train.seq, atoll_model_config(s->model)->vocab,
                             &s->train, &s->validation));
+  ATOLL_TRY(set_task(s));
   atoll_digest_text(atoll_data_digest(s->train), s->data_digest);
   int64_t params = atoll_model_params_count(s->model);
   s->by_param = calloc((size_t)params, sizeof *s->by_param);

@@ -33,7 +33,7 @@ static atoll_err share_norms(session *s, int buffer, double *norm, double *loss)
   for (int64_t g = 0; g < G; g++)
     sum += s->shared[params + g];
   *norm = sqrt(squares);
-  *loss = sum / ((double)s->plan->global_batch * (double)s->plan->seq);
+  *loss = sum / (double)atoll_data_targets(s->train, (uint64_t)s->job->train.seed, s->step, s->plan->global_batch);
   return ATOLL_OK;
 }
 

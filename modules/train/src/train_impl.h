@@ -113,7 +113,7 @@ atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_
  * micro-batch. */
 atoll_err flow_validate(flow *x, int64_t rounds, int64_t windows, double *losses, double *tokens);
 /* Bytes by category for a place, as flow_create takes them. */
-atoll_err flow_bytes(const atoll_plan *plan, int64_t width, int pipeline, int stage, int replica,
+atoll_err flow_bytes(const atoll_plan *plan, const atoll_model *model, int pipeline, int stage, int replica,
                      int64_t bytes[ATOLL_MEM_CATEGORIES]);
 
 #endif
