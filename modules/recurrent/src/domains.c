@@ -17,7 +17,10 @@ struct analysis {
   rt_graph *g;
   isl_ctx *ctx;
   isl_set *context;
-  isl_set **need; /* per node, NULL: nothing */
+  isl_set **need;   /* per node, NULL: nothing */
+  isl_set **domain; /* per node, made when first asked for */
+  int *first;       /* per node: its first edge among all edges */
+  isl_map **access; /* per edge, likewise */
   int *growths;
   char *queued;
   int *queue, head, tail, room; /* ring */
@@ -57,7 +60,16 @@ static const char *sample_text(const atoll_rt *x, isl_set *set, char *buf, size_
 }
 
 static isl_set *domain(const struct analysis *a, const atoll_rt *x) {
-  return isl_set_intersect_params(rt_poly_domain(a->ctx, x), isl_set_copy(a->context));
+  if (!a->domain[x->id])
+    a->domain[x->id] = rt_poly_domain(a->ctx, x);
+  return isl_set_intersect_params(isl_set_copy(a->domain[x->id]), isl_set_copy(a->context));
+}
+
+static isl_map *access(const struct analysis *a, const atoll_rt *x, int k) {
+  isl_map **known = &a->access[a->first[x->id] + k];
+  if (!*known)
+    *known = rt_poly_access(a->ctx, x, k);
+  return isl_map_copy(*known);
 }
 
 /* Points of `from` without a case. */
@@ -66,7 +78,7 @@ static isl_set *uncovered(const struct analysis *a, const atoll_rt *x, isl_set *
   for (int k = 0; k < x->inputs; k++) {
     if (!x->in[k].cond)
       return isl_set_subtract(rest, isl_set_copy(from));
-    rest = isl_set_subtract(rest, isl_map_domain(rt_poly_access(a->ctx, x, k)));
+    rest = isl_set_subtract(rest, isl_map_domain(access(a, x, k)));
   }
   return rest;
 }
@@ -76,8 +88,7 @@ static isl_set *possible(const struct analysis *a, const atoll_rt *x) {
   isl_set *all = domain(a, x);
   for (int k = 0; k < x->inputs; k++) {
     isl_set *src = domain(a, rt_src(a->g, &x->in[k]));
-    isl_map *access = rt_poly_access(a->ctx, x, k);
-    all = isl_set_subtract(all, isl_map_domain(isl_map_subtract_range(access, src)));
+    all = isl_set_subtract(all, isl_map_domain(isl_map_subtract_range(access(a, x, k), src)));
   }
   if (x->op == RT_MERGE) {
     isl_set *bare = uncovered(a, x, all);
@@ -144,7 +155,7 @@ static atoll_err propagate(struct analysis *a, const atoll_rt *x, int k) {
   const atoll_rt *src = rt_src(a->g, e);
   char label[96], other[96], at[200], text[512];
   isl_set *points = isl_set_intersect_params(isl_set_copy(a->need[x->id]), isl_set_copy(a->context));
-  isl_set *read = isl_set_apply(points, rt_poly_access(a->ctx, x, k));
+  isl_set *read = isl_set_apply(points, access(a, x, k));
   isl_set *outside = isl_set_subtract(isl_set_copy(read), domain(a, src));
   (void)snprintf(text, sizeof text, "index '%s' of %s:%s is outside of its domain, read by %s", e->text ? e->text : "",
                  rt_label(src, other, sizeof other), sample_text(src, outside, at, sizeof at),
@@ -213,28 +224,53 @@ static atoll_err conclude(struct analysis *a) {
   return ATOLL_OK;
 }
 
+static int allocate(struct analysis *a, int *edges) {
+  size_t n = (size_t)a->room;
+  *edges = 0;
+  a->first = calloc(n, sizeof *a->first);
+  for (int i = 0; a->first && i < a->g->nodes; i++) {
+    a->first[i] = *edges;
+    *edges += a->g->node[i] ? a->g->node[i]->inputs : 0;
+  }
+  a->need = calloc(n, sizeof(isl_set *));
+  a->domain = calloc(n, sizeof(isl_set *));
+  a->access = calloc((size_t)*edges + 1, sizeof(isl_map *));
+  a->growths = calloc(n, sizeof *a->growths);
+  a->queued = calloc(n, 1);
+  a->queue = calloc(n, sizeof *a->queue);
+  a->ctx = rt_poly_create();
+  a->context = a->ctx ? rt_poly_context(a->ctx, a->g) : NULL;
+  return a->first && a->need && a->domain && a->access && a->growths && a->queued && a->queue && a->context;
+}
+
+static void release(struct analysis *a, int edges) {
+  for (int i = 0; i < a->room; i++) {
+    if (a->need)
+      isl_set_free(a->need[i]);
+    if (a->domain)
+      isl_set_free(a->domain[i]);
+  }
+  for (int k = 0; a->access && k < edges; k++)
+    isl_map_free(a->access[k]);
+  isl_set_free(a->context);
+  isl_ctx_free(a->ctx);
+  free(a->first);
+  free(a->need);
+  free(a->domain);
+  free(a->access);
+  free(a->growths);
+  free(a->queued);
+  free(a->queue);
+}
+
 atoll_err rt_pass_domains(rt_graph *g) {
   struct analysis a = {.g = g, .room = g->nodes + 1};
-  atoll_err err = ATOLL_OK;
-  a.ctx = rt_poly_create();
-  a.context = a.ctx ? rt_poly_context(a.ctx, g) : NULL;
-  a.need = calloc((size_t)a.room, sizeof(isl_set *));
-  a.growths = calloc((size_t)a.room, sizeof *a.growths);
-  a.queued = calloc((size_t)a.room, 1);
-  a.queue = calloc((size_t)a.room, sizeof *a.queue);
-  if (!a.context || !a.need || !a.growths || !a.queued || !a.queue)
-    err = atoll_fail(ATOLL_NOMEM, "domains: no memory");
+  int edges = 0;
+  atoll_err err = allocate(&a, &edges) ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "domains: no memory");
   if (err == ATOLL_OK)
     err = solve(&a);
   if (err == ATOLL_OK)
     err = conclude(&a);
-  for (int i = 0; a.need && i < g->nodes; i++)
-    isl_set_free(a.need[i]);
-  isl_set_free(a.context);
-  isl_ctx_free(a.ctx);
-  free(a.need);
-  free(a.growths);
-  free(a.queued);
-  free(a.queue);
+  release(&a, edges);
   return err;
 }

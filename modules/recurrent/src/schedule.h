@@ -6,7 +6,7 @@
 
 typedef struct rt_schedule_params {
   int64_t least[RT_DIMS]; /* bounds given at run are at least this: fewer guards for tiny ones; 0 means 1 */
-  unsigned long budget;   /* operations of isl before the fallback; 0: the default; 1: the fallback at once */
+  unsigned long budget;   /* 0: shifted loops first; else isl first, with so many operations at most */
 } rt_schedule_params;
 
 typedef struct rt_schedule {

@@ -262,6 +262,58 @@ static int sum_of_einsum(atoll_rt *x) {
   return x->spec && rt_add_edge(x, &y->in[0]) && rt_add_edge(x, &y->in[1]);
 }
 
+/* A sum over the source's own axis is taken at the source's points, before they are read together: less is kept. */
+static int sum_at_source(atoll_rt *x) {
+  rt_graph *g = x->g;
+  if (x->op != RT_SUM || rt_is_identity(g, &x->in[0]))
+    return 0;
+  atoll_rt *src = rt_src(g, &x->in[0]);
+  int slices = rt_slices(g, &x->in[0]);
+  if (slices == 0 || x->axis < slices || rt_is_free(src))
+    return 0;
+  atoll_rt *inner = atoll_rt_sum(src, x->axis - slices);
+  if (!inner || inner->dims != src->dims)
+    return 0;
+  inner->where = src->where;
+  x->in[0].src = inner->id;
+  x->op = RT_IDENT;
+  x->axis = 0;
+  return 1;
+}
+
+/* Sums and permutations change places, so that sums meet what they can become part of. */
+static int sum_of_permute(atoll_rt *x) {
+  rt_graph *g = x->g;
+  if (x->op != RT_SUM || !rt_is_identity(g, &x->in[0]))
+    return 0;
+  const atoll_rt *y = rt_src(g, &x->in[0]);
+  if (y->op != RT_PERMUTE || y->dims & ~x->dims)
+    return 0;
+  const int axis = y->order[x->axis];
+  atoll_rt *view = rt_view(rt_src(g, &y->in[0]), y->in[0].item, y->in[0].text), *inner = atoll_rt_sum(view, axis);
+  if (!inner || inner->dims & ~x->dims)
+    return 0;
+  x->op = RT_PERMUTE;
+  for (int k = 0, n = 0; k < y->axes; k++)
+    if (k != x->axis)
+      x->order[n++] = y->order[k] - (y->order[k] > axis);
+  x->axis = 0;
+  x->inputs = 0;
+  return rt_connect(x, inner) != NULL;
+}
+
+/* A permutation that moves nothing. */
+static int drop_permute(atoll_rt *x) {
+  if (x->op != RT_PERMUTE)
+    return 0;
+  for (int k = 0; k < x->axes; k++)
+    if (x->order[k] != k)
+      return 0;
+  x->op = RT_IDENT;
+  memset(x->order, 0, sizeof x->order);
+  return 1;
+}
+
 /* A scalar constant repeated is as good as the scalar where shapes are broadcast and another operand has the shape. */
 static int read_scalar(atoll_rt *x) {
   rt_graph *g = x->g;
@@ -319,8 +371,8 @@ static int algebra(rt_graph *g) {
   for (int i = 0; i < g->nodes; i++) {
     atoll_rt *x = g->node[i];
     if (x)
-      changed |= drop_neutral(x) || merge_chain(x) || pick_repeated(x) || sum_of_einsum(x) || read_scalar(x) ||
-                 fold_constants(x);
+      changed |= drop_neutral(x) || merge_chain(x) || pick_repeated(x) || sum_of_einsum(x) || sum_at_source(x) ||
+                 sum_of_permute(x) || drop_permute(x) || read_scalar(x) || fold_constants(x);
   }
   return changed;
 }

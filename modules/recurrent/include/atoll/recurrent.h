@@ -231,7 +231,8 @@ typedef struct atoll_rec_params {
   const char *vectorize;
   /** Bounds given at run will be at least this; 0: 1. Larger values leave out code for small bounds. */
   int64_t least;
-  /** Operations of isl before the simpler scheduler takes over; 0: a default, 1: at once. */
+  /** 0: loops with shifted statements, where they give an order, else isl. Not 0: isl first, with at most so many of
+   * its operations. */
   unsigned long budget;
   /** The graph before and after each pass and the schedule go here; NULL: nowhere. */
   FILE *trace;

@@ -1,0 +1,199 @@
+/* Mistakes are told with the index string and a caret, the tensor and the point; nothing ends the process. */
+#include "recurrent_test.h"
+
+static atoll_rec *context(void) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "b", 2);
+  atoll_rec_dim(c, "t", 0);
+  return c;
+}
+
+static atoll_rt *input(atoll_rec *c) { return atoll_rec_input(c, "x", ATOLL_F64, "b,t", ATOLL_SHAPE(3)); }
+
+static atoll_err nothing(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  (void)user;
+  (void)point;
+  (void)in;
+  (void)out;
+  return ATOLL_OK;
+}
+
+/* The text of an index and what is said about it. */
+static void index_strings(void **state) {
+  (void)state;
+  static const struct {
+    const char *index, *said;
+  } all[] = {
+      {"b,u-1", "column 3: 'u' is neither a dimension nor a bound\n  b,u-1\n    ^"},
+      {"b,t*b", "column 3: not affine: a product of two variables\n  b,t*b\n    ^"},
+      {"b,t//T", "column 3: not affine: // and % need a positive number on the right"},
+      {"b", "column 2: 1 items for a tensor with 2 dimensions"},
+      {"b,t,t", "column 5: more items than dimensions"},
+      {"b,0:t+*1", "column 7"},
+      {"b,0:", "column 5: an expression is missing"},
+      {"b,t==1", "column 3: an integer expression is expected"},
+      {"t=t-1,t=0", "column 7: dimension 't' is indexed twice"},
+      {"t=t-1,0", "column 7: items are either all named or all by position"},
+      {"q=0", "column 1: this name is not a dimension of the tensor"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    atoll_rec *c = context();
+    assert_null(atoll_rt_at(input(c), all[i].index));
+    assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_error(c));
+    assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_interpret(c, NULL, 0));
+    atoll_rec_destroy(&c);
+  }
+}
+
+static atoll_err compile(atoll_rec *c) {
+  atoll_rec_program *p = NULL;
+  atoll_err err = atoll_rec_compile(c, NULL, &p);
+  atoll_rec_program_destroy(&p);
+  return err;
+}
+
+static void points_outside(void **state) {
+  (void)state;
+  const double x[2 * 4 * 3] = {0};
+  const atoll_rec_binding b[] = {{"T", 4, NULL}, {"x", 0, x}};
+  for (int k = 0; k < 2; k++) {
+    atoll_rec *c = context();
+    atoll_rt_sink(atoll_rt_at(input(c), k ? "b,t-1" : "b,t+1"), "out", nothing, NULL);
+    assert_refused(ATOLL_USAGE, k ? "index 'b,t-1' of x" : "index 'b,t+1' of x", atoll_rec_interpret(c, b, 2));
+    assert_refused(ATOLL_USAGE, "is outside of its domain, read by", compile(c));
+    atoll_rec_destroy(&c);
+  }
+  /* Only some bounds are bad: the program is compiled, the run is refused. */
+  atoll_rec *c = context();
+  atoll_rec_program *p = NULL;
+  atoll_rt_sink(atoll_rt_at(input(c), "b,5"), "out", nothing, NULL);
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_refused(ATOLL_USAGE, "index 'b,5' of x", atoll_rec_run(p, b, 2));
+  assert_refused(ATOLL_USAGE, "bound 'T' is not given", atoll_rec_run(p, NULL, 0));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
+static atoll_rt *scalar(atoll_rec *c, const char *name) {
+  return atoll_rec_tensor(c, name, ATOLL_F64, "t", ATOLL_SCALAR);
+}
+
+static void cases(void **state) {
+  (void)state;
+  const atoll_rec_binding b[] = {{"T", 4, NULL}};
+  atoll_rec *c = context();
+  atoll_rt *x = scalar(c, "h"), *one = atoll_rec_const(c, ATOLL_F64, 1);
+  atoll_rt_def(x, "t>=1", one);
+  atoll_rt_sink(x, "out", nothing, NULL);
+  assert_refused(ATOLL_USAGE, "no case defines h", atoll_rec_interpret(c, b, 1));
+  assert_refused(ATOLL_USAGE, "no case defines h", compile(c));
+  atoll_rt_def(x, "true", one);
+  atoll_rt_def(x, "t==0", one);
+  assert_refused(ATOLL_USAGE, "case 't==0' of h", compile(c));
+  atoll_rec_destroy(&c);
+
+  c = context();
+  x = scalar(c, "h");
+  atoll_rt_def(x, "t = 0", atoll_rec_const(c, ATOLL_F64, 1));
+  assert_refused(ATOLL_USAGE, "condition, column 3", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+
+  c = context();
+  x = scalar(c, "h");
+  atoll_rt_def(x, "b==0", atoll_rec_const(c, ATOLL_F64, 1));
+  assert_refused(ATOLL_USAGE, "'b' is not in the tensor's domain\n  b==0\n  ^", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+}
+
+static void definitions_that_need_themselves(void **state) {
+  (void)state;
+  const atoll_rec_binding b[] = {{"T", 4, NULL}};
+  for (int k = 0; k < 2; k++) {
+    atoll_rec *c = context();
+    atoll_rt *x = scalar(c, "h");
+    atoll_rt_def(x, "true", atoll_rt_shift(atoll_rt_at(x, k ? "T-1-t" : "t"), 1));
+    atoll_rt_sink(x, "out", nothing, NULL);
+    assert_refused(ATOLL_USAGE, "cyclic definition without a base case", atoll_rec_interpret(c, b, 1));
+    assert_refused(ATOLL_USAGE, "a definition needs itself", compile(c));
+    atoll_rec_destroy(&c);
+  }
+}
+
+static void shapes_and_types(void **state) {
+  (void)state;
+  atoll_rec *c = context();
+  assert_null(atoll_rt_add(input(c), atoll_rec_iota(c, ATOLL_F64, 4)));
+  assert_refused(ATOLL_USAGE, "shape does not match [3]", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  assert_null(atoll_rt_add(input(c), atoll_rec_const(c, ATOLL_F32, 1)));
+  assert_refused(ATOLL_USAGE, "cast one of them", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  assert_null(atoll_rt_reshape(input(c), ATOLL_SHAPE(2, 2)));
+  assert_refused(ATOLL_USAGE, "number of elements would change; x (#0 INPUT) has type f64 and shape [3]",
+                 atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  assert_null(atoll_rt_einsum("oi,i->o", input(c), input(c)));
+  assert_refused(ATOLL_USAGE, "input 'x' is made twice", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  atoll_rt *x = input(c);
+  assert_null(atoll_rt_einsum("ij,j->i", x, x));
+  assert_refused(ATOLL_USAGE, "einsum 'ij,j->i'", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  x = input(c);
+  atoll_rt_def(x, "true", x);
+  assert_refused(ATOLL_USAGE, "is not defined by cases", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  /* a window of a tensor whose shape depends on the window's dimension */
+  c = context();
+  assert_null(atoll_rt_at(atoll_rt_at(input(c), "b,0:t+1"), "b,0:T"));
+  assert_refused(ATOLL_USAGE, "a slice over a dimension on which the shape depends", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  atoll_rec_dim(c, "t", 3);
+  assert_refused(ATOLL_USAGE, "dimension 't' is made twice", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+}
+
+static atoll_err gives_nan(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  (void)user;
+  (void)in;
+  ((float *)out->data)[0] = 1;
+  ((float *)out->data)[1] = point[0] == 2 ? NAN : 0;
+  return ATOLL_OK;
+}
+
+static void environments(void **state) {
+  (void)state;
+  const atoll_rec_binding b[] = {{"T", 4, NULL}};
+  atoll_rec *c = context();
+  atoll_rec_program *p = NULL;
+  atoll_rt *step = atoll_rec_call(c, "step", gives_nan, NULL, "t", ATOLL_F32, ATOLL_SHAPE(2), 0, NULL);
+  atoll_rt_sink(step, "out", nothing, NULL);
+  assert_refused(ATOLL_NONFINITE, "at (t=2): element 1 of the result is", atoll_rec_interpret(c, b, 1));
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_refused(ATOLL_NONFINITE, "step", atoll_rec_run(p, b, 1));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+  /* an input that was not bound */
+  c = context();
+  atoll_rt_sink(input(c), "out", nothing, NULL);
+  assert_refused(ATOLL_USAGE, "input 'x' is not bound", atoll_rec_interpret(c, b, 1));
+  atoll_rec_destroy(&c);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(index_strings),
+      cmocka_unit_test(points_outside),
+      cmocka_unit_test(cases),
+      cmocka_unit_test(definitions_that_need_themselves),
+      cmocka_unit_test(shapes_and_types),
+      cmocka_unit_test(environments),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
