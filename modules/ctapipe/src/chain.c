@@ -29,6 +29,10 @@ static atoll_err check_params(const atoll_chain_params *p, int ranks) {
                       p->layers, ATOLL_CHAIN_LAYERS, p->rows, INT32_MAX, p->timeout);
   if (ranks > CTA_RANKS)
     return atoll_fail(ATOLL_UNSUPPORTED, "chain over %d ranks, at most %d", ranks, CTA_RANKS);
+  if (p->backward && (p->layers != 2 || p->layer[1].activation))
+    return atoll_fail(ATOLL_UNSUPPORTED,
+                      "backward is for two layers, the second without activation; this chain has %d%s", p->layers,
+                      p->layers == 2 ? ", the second with activation" : "");
   for (int l = 0; l < p->layers; l++) {
     const atoll_chain_layer *a = &p->layer[l];
     if (a->in < 0 || a->out < 0 || a->in > INT32_MAX || a->out > INT32_MAX)
@@ -60,28 +64,79 @@ static size_t tile_rows(const atoll_chain *c) {
   return (size_t)(rows + cta_least(rows, CTA_GROUP));
 }
 
-size_t cta_tile_bytes(const struct atoll_chain *c, int step) {
-  return tile_rows(c) * (size_t)c->view.step[step].nt * CTA_TILE * sizeof(float);
+size_t cta_tile_bytes(const struct atoll_chain *c, int64_t nt) {
+  return tile_rows(c) * (size_t)nt * CTA_TILE * sizeof(float);
+}
+
+static void lay_weights(atoll_chain *c, struct layout *l, struct cta_step *s, int bias) {
+  size_t before = l->used[s->owner];
+  s->w = lay(l, s->owner, (size_t)cta_packed(c->view.micro, s->in, s->out) * sizeof(float), 4096);
+  s->bias = bias ? lay(l, s->owner, (size_t)s->out * sizeof(float), 64) : NULL;
+  if (s->owner == c->view.rank)
+    c->weight_bytes += l->used[s->owner] - before;
+}
+
+/* `reader` is the rank that waits for the tiles. */
+static void lay_tiles(const atoll_chain *c, struct layout *l, struct cta_step *s, int reader) {
+  size_t lines = (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * (size_t)s->nt;
+  s->tiles = lay(l, reader, cta_tile_bytes(c, s->nt), 4096);
+  s->flag = lay(l, reader, lines * sizeof *s->flag, sizeof *s->flag);
 }
 
 static void lay_step(atoll_chain *c, struct layout *l, int i) {
   struct cta_view *v = &c->view;
   struct cta_step *s = &v->step[i];
-  size_t lines = (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * (size_t)s->nt;
   s->claim = lay(l, s->owner, sizeof *s->claim, sizeof *s->claim);
-  if (i + 1 < v->steps) {
-    int reader = v->step[i + 1].owner;
-    s->tiles = lay(l, reader, cta_tile_bytes(c, i), 4096);
-    s->flag = lay(l, reader, lines * sizeof *s->flag, sizeof *s->flag);
-  }
-  if (i > 0) {
-    const atoll_chain_layer *a = &c->params.layer[i - 1];
-    size_t before = l->used[s->owner];
-    s->w = lay(l, s->owner, (size_t)cta_packed(v->micro, a->in, a->out) * sizeof(float), 4096);
-    s->bias = a->bias ? lay(l, s->owner, (size_t)a->out * sizeof(float), 64) : NULL;
-    if (s->owner == v->rank)
-      c->weight_bytes += l->used[s->owner] - before;
-  }
+  if (i + 1 < v->steps)
+    lay_tiles(c, l, s, v->step[i + 1].owner);
+  if (i > 0)
+    lay_weights(c, l, s, c->params.layer[i - 1].bias);
+}
+
+/* Shape of a step of the backward view. */
+static struct cta_step back_step(const atoll_chain *c, enum cta_kind kind, int64_t in, int64_t out, int layer) {
+  return (struct cta_step){.kind = kind,
+                           .in = in,
+                           .out = out,
+                           .ks = cta_tiles(in),
+                           .nt = cta_tiles(out),
+                           .owner = c->view.step[layer + 1].owner};
+}
+
+static void lay_gradient(atoll_chain *c, struct layout *l, int step, int layer, int right) {
+  struct cta_step *s = &c->back.step[step];
+  const atoll_chain_layer *a = &c->params.layer[layer];
+  *s = back_step(c, CTA_WEIGHT, a->in, a->out, layer);
+  s->left = c->view.step[layer].tiles;
+  s->right = right;
+  s->dw = lay(l, s->owner, (size_t)a->in * (size_t)a->out * sizeof(float), 4096);
+  s->db = lay(l, s->owner, (size_t)a->out * sizeof(float), 64);
+}
+
+/* Steps of backward: 0 copies dy, 1 is the second layer turned, with the slope of the first one's activation, 2 the
+ * first layer turned, 3 and 4 the gradients of the second and the first layer's weights. */
+static void lay_backward(atoll_chain *c, struct layout *l) {
+  struct cta_view *b = &c->back;
+  const atoll_chain_layer *a = c->params.layer;
+  struct cta_step *first = &c->view.step[1];
+  if (a[0].activation == ATOLL_ACTIVATION_GELU)
+    first->before = lay(l, first->owner, cta_tile_bytes(c, first->nt), 4096);
+  b->steps = 5;
+  b->products = 3;
+  b->step[0] = back_step(c, CTA_COPY, a[1].out, a[1].out, 1);
+  b->step[1] = back_step(c, CTA_PRODUCT, a[1].out, a[1].in, 1);
+  b->step[2] = back_step(c, CTA_PRODUCT, a[0].out, a[0].in, 0);
+  b->step[1].slope = a[0].activation;
+  b->step[1].slope_at = first->before ? first->before : first->tiles;
+  lay_tiles(c, l, &b->step[0], b->step[1].owner);
+  lay_tiles(c, l, &b->step[1], b->step[2].owner);
+  lay_weights(c, l, &b->step[1], 0);
+  lay_weights(c, l, &b->step[2], 0);
+  c->dx = lay(l, b->step[2].owner, (size_t)c->params.rows * (size_t)a[0].in * sizeof(float), 4096);
+  lay_gradient(c, l, 3, 1, 0);
+  lay_gradient(c, l, 4, 0, 1);
+  for (int i = 0; i < b->steps; i++)
+    b->step[i].claim = lay(l, b->step[i].owner, sizeof *b->step[i].claim, sizeof *b->step[i].claim);
 }
 
 static void lay_out(atoll_chain *c, struct layout *l) {
@@ -100,17 +155,20 @@ static void lay_out(atoll_chain *c, struct layout *l) {
     c->partial[r] = lay(l, r, result, 4096);
     c->there[r] = lay(l, r, (size_t)v->ranks * (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * sizeof *c->there[r], 64);
   }
+  if (c->params.backward)
+    lay_backward(c, l);
 }
 
 static void describe_steps(atoll_chain *c) {
   struct cta_view *v = &c->view;
-  v->steps = c->params.layers + 1;
+  v->steps = v->products = c->params.layers + 1;
   for (int i = 0; i < v->steps; i++) {
     int layer = i > 0 ? i - 1 : 0;
     const atoll_chain_layer *a = &c->params.layer[layer];
     struct cta_step *s = &v->step[i];
     s->in = a->in;
     s->out = i > 0 ? a->out : a->in;
+    s->kind = i > 0 ? CTA_PRODUCT : CTA_COPY;
     s->ks = cta_tiles(s->in);
     s->nt = cta_tiles(s->out);
     s->owner = (int)((int64_t)layer * v->ranks / c->params.layers);
@@ -150,6 +208,8 @@ static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_par
   v->timeout = params->timeout;
   ATOLL_TRY(open_tools(c));
   describe_steps(c);
+  if (params->backward && !(v->scratch = aligned_alloc(64, CTA_TILE * CTA_TILE * sizeof(float))))
+    return atoll_fail(ATOLL_NOMEM, "chain: scratch of a tile");
   return ATOLL_OK;
 }
 
@@ -161,6 +221,7 @@ static void chain_free(atoll_chain *c) {
   atoll_queue_destroy(&c->view.queue);
   if (c->device)
     atoll_device_close(&c->device);
+  free(c->view.scratch);
   free(c->trace.event);
   free(c->events);
   free(c);
@@ -200,6 +261,14 @@ size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights) {
 
 const char *atoll_chain_vectors(const atoll_chain *chain) { return chain->view.micro->name; }
 
+/* w(k, j) = w[k * ks + j * ns]. Only the owner writes what a step reads, and only here. */
+static void pack_step(const struct cta_view *v, const struct cta_step *s, const float *w, int64_t ks, int64_t ns) {
+  float *packed = (float *)(uintptr_t)s->w;
+  for (int64_t k = 0; k < s->ks; k++)
+    cta_pack(v->micro, cta_tile_cols(s->in, k), s->out, w + k * CTA_TILE * ks, ks, ns,
+             packed + k * cta_packed(v->micro, CTA_TILE, s->out));
+}
+
 static atoll_err pack_layer(atoll_chain *c, int layer, const float *w, int64_t is, int64_t os, const float *bias) {
   if (layer < 0 || layer >= c->params.layers)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain of %d", layer, c->params.layers);
@@ -209,10 +278,9 @@ static atoll_err pack_layer(atoll_chain *c, int layer, const float *w, int64_t i
     return ATOLL_OK;
   if (!w)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain: its owner, rank %d, gave no weights", layer, v->rank);
-  float *packed = (float *)(uintptr_t)s->w; /* only its owner writes it, and only here */
-  for (int64_t k = 0; k < s->ks; k++)
-    cta_pack(v->micro, cta_tile_cols(s->in, k), s->out, w + k * CTA_TILE * is, is, os,
-             packed + k * cta_packed(v->micro, CTA_TILE, s->out));
+  pack_step(v, s, w, is, os);
+  if (c->params.backward)
+    pack_step(v, &c->back.step[2 - layer], w, os, is);
   for (int64_t o = 0; s->bias && o < s->out; o++)
     ((float *)(uintptr_t)s->bias)[o] = bias ? bias[o] : 0;
   return ATOLL_OK;
@@ -248,7 +316,7 @@ static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows
                       CTA_GROUP);
   ATOLL_TRY(cta_check_others(v));
   v->epoch++;
-  cta_begin(v, rows, panel > most && most > 0 ? most : panel, x, c->output[v->epoch % 2]);
+  cta_begin(v, rows, panel > most && most > 0 ? most : panel, x, c->output[c->parity ^= 1]);
   c->trace.n = 0;
   return ATOLL_OK;
 }
@@ -261,9 +329,50 @@ atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_c
   atoll_err err = cta_run_way(chain, way, chunks, &result);
   if (err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST)
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
+  chain->kept = err == ATOLL_OK && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
   if (err == ATOLL_OK)
     *y = result;
   return err;
+}
+
+/* The backward view runs in the forward one's place: its steps, everything else the same. */
+static void turn(atoll_chain *c) {
+  struct cta_view *v = &c->view, *b = &c->back;
+  struct cta_view now = *v;
+  memcpy(now.step, b->step, sizeof now.step);
+  now.steps = b->steps;
+  now.products = b->products;
+  now.trace = NULL;
+  *b = now;
+}
+
+atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy, atoll_chain_gradients *out) {
+  struct cta_view *v = &chain->view, *b = &chain->back;
+  if (!chain->params.backward || !chain->kept)
+    return atoll_fail(ATOLL_USAGE, "backward of a chain %s",
+                      chain->params.backward ? "whose last run was not sequential or cta" : "made without it");
+  if (way != ATOLL_CHAIN_SEQUENTIAL && way != ATOLL_CHAIN_CTA)
+    return atoll_fail(ATOLL_UNSUPPORTED, "backward runs sequentially or cta, not %s", atoll_chain_way_name(way));
+  v->epoch++;
+  turn(chain);
+  cta_begin(b, v->rows, v->panel, dy, chain->dx);
+  atoll_err err = cta_meet(b); /* nobody reads the gradients of the call before any more */
+  if (err == ATOLL_OK && way == ATOLL_CHAIN_CTA)
+    err = cta_run_pipelined(b);
+  if (err == ATOLL_OK && way == ATOLL_CHAIN_SEQUENTIAL && b->rank == 0) {
+    err = cta_run_alone(b, 0, b->panels);
+    if (err == ATOLL_OK)
+      err = cta_run_weights_alone(b);
+  }
+  if (err == ATOLL_OK)
+    err = cta_meet(b);
+  v->meetings = b->meetings;
+  if (err != ATOLL_OK) {
+    snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
+    return err;
+  }
+  *out = (atoll_chain_gradients){chain->dx, {b->step[4].dw, b->step[3].dw}, {b->step[4].db, b->step[3].db}};
+  return ATOLL_OK;
 }
 
 /* --- trace -------------------------------------------------------------------------------------------------------- */

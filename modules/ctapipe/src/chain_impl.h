@@ -12,7 +12,10 @@ struct atoll_chain {
   atoll_symmetric *symmetric;
   atoll_chain_params params;
   size_t bytes, weight_bytes; /* of this rank's segment */
-  struct cta_view view;
+  struct cta_view view, back; /* back: dy to dx through the same layers turned, and the gradients of weights */
+  float *dx;
+  int kept; /* the last run left its tiles as backward needs them */
+  int parity;
   float *output[2];           /* taken in turn, so that a result outlives the start of the next run on a faster rank */
   float *partial[CTA_RANKS];  /* [rows, out] of each rank: sums over its share of k; NULL unless two layers */
   cta_line *there[CTA_RANKS]; /* in each rank's memory [ranks, panels]: a rank's sums of a panel are there */
@@ -22,8 +25,8 @@ struct atoll_chain {
   char broken[256]; /* the report that ended its use, "" while it is whole */
 };
 
-/* Of the tiles that a step makes. */
-size_t cta_tile_bytes(const struct atoll_chain *c, int step);
+/* Of all panels' tiles, nt to a panel. */
+size_t cta_tile_bytes(const struct atoll_chain *c, int64_t nt);
 
 /* One run of `way` on v, which is set up; *y is the result. Every rank calls. */
 atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, const float **y);

@@ -7,7 +7,8 @@
  *
  * Why nobody waits for ever: with claims, a tile is taken early only when all its inputs have been taken, by ranks that
  * do nothing else until they are done; tiles of step 0 wait for nothing; so, by induction over steps, every taken tile
- * is finished. Without claims a rank waits only for lower steps of ranks before it, as owners ascend with the steps. */
+ * is finished. Without claims a rank waits only for lower steps of others; as the products of a rank are neighbours,
+ * the lowest unfinished step is always worked on. */
 #include "view.h"
 
 struct place {
@@ -15,6 +16,8 @@ struct place {
 };
 
 static struct place place_of(const struct cta_view *v, int step, int64_t item) {
+  if (v->step[step].kind == CTA_WEIGHT) /* columns of one tile of the right factor together */
+    return (struct place){item % v->step[step].ks, item / v->step[step].ks};
   int64_t nt = v->step[step].nt, first = item / (v->group * nt) * v->group, rest = item - first * nt;
   int64_t size = cta_least(v->group, v->panels - first);
   return (struct place){first + rest % size, rest / size};
@@ -41,30 +44,39 @@ static int take(struct cta_view *v, int step, int64_t item) {
                                                  memory_order_relaxed, memory_order_relaxed);
 }
 
-static int inputs_there(const struct cta_view *v, int step, int64_t p) {
-  for (int64_t k = 0; step > 0 && k < v->step[step].ks; k++)
-    if (!cta_reached(cta_flag_at(v, step - 1, p, k), v->epoch))
+static int inputs_there(const struct cta_view *v, int step, struct place at) {
+  const struct cta_step *s = &v->step[step];
+  for (int64_t k = 0; s->kind == CTA_PRODUCT && k < s->ks; k++)
+    if (!cta_reached(cta_flag_at(v, step - 1, at.panel, k), v->epoch))
+      return 0;
+  for (int64_t p = 0; s->kind == CTA_WEIGHT && p < v->panels; p++)
+    if (!cta_reached(cta_flag_at(v, s->right, p, at.tile), v->epoch))
       return 0;
   return 1;
 }
 
-static int inputs_coming(const struct cta_view *v, int step, int64_t p) {
+static int inputs_coming(const struct cta_view *v, int step, struct place at) {
+  const struct cta_step *s = &v->step[step];
+  int from = s->kind == CTA_WEIGHT ? s->right : step - 1;
+  if (s->kind == CTA_COPY)
+    return 0; /* needs nothing: it is there */
   if (!v->claims)
-    return step > 0 && v->step[step - 1].owner != v->rank;
-  return step > 0 && taken(v, step - 1) >= items_through(v, step - 1, p);
+    return v->step[from].owner != v->rank;
+  return taken(v, from) >= (s->kind == CTA_WEIGHT ? cta_items(v, from) : items_through(v, from, at.panel));
 }
 
 /* 1: an item was taken. *left counts the steps that still have any. */
 static int find(struct cta_view *v, int own, int early, int *left, int *step, struct place *at) {
-  for (int s = v->steps - 1; s >= 0; s--) {
+  for (int i = 0; i < v->steps; i++) {
+    int s = i < v->products ? v->products - 1 - i : i; /* gradients of weights last: nobody waits for them */
     if ((v->step[s].owner == v->rank) != own)
       continue;
     int64_t item = taken(v, s);
-    if (item >= v->panels * v->step[s].nt)
+    if (item >= cta_items(v, s))
       continue;
     ++*left;
     *at = place_of(v, s, item);
-    if ((early ? inputs_coming(v, s, at->panel) : inputs_there(v, s, at->panel)) && take(v, s, item)) {
+    if ((early ? inputs_coming(v, s, *at) : inputs_there(v, s, *at)) && take(v, s, item)) {
       *step = s;
       return 1;
     }
@@ -96,9 +108,18 @@ atoll_err cta_run_pipelined(struct cta_view *v) {
 
 atoll_err cta_run_alone(struct cta_view *v, int64_t p0, int64_t p1) {
   for (int64_t g = p0; g < p1; g += v->group)
-    for (int s = 0; s < v->steps; s++)
+    for (int s = 0; s < v->products; s++)
       for (int64_t t = 0; t < v->step[s].nt; t++)
         for (int64_t p = g; p < p1 && p < g + v->group; p++)
           ATOLL_TRY(cta_tile(v, s, p, t, 0));
+  return ATOLL_OK;
+}
+
+atoll_err cta_run_weights_alone(struct cta_view *v) {
+  for (int s = v->products; s < v->steps; s++)
+    for (int64_t item = 0; item < cta_items(v, s); item++) {
+      struct place at = place_of(v, s, item);
+      ATOLL_TRY(cta_tile(v, s, at.panel, at.tile, 0));
+    }
   return ATOLL_OK;
 }

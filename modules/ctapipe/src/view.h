@@ -45,8 +45,13 @@ typedef struct cta_abort {
   char text[448];
 } cta_abort;
 
+/* COPY: rows of x into tiles. PRODUCT: tiles of the step before, times weights. WEIGHT: the gradient of weights, left^T
+ * times the tiles of step `right`, summed over panels in order. */
+enum cta_kind { CTA_COPY, CTA_PRODUCT, CTA_WEIGHT };
+
 struct cta_step {
-  int64_t in, out; /* columns; step 0 copies, in = out */
+  enum cta_kind kind;
+  int64_t in, out; /* columns; a copy has in = out; a gradient is [in, out] */
   int64_t ks, nt;  /* tiles of in and of out, at least 1 */
   int owner;
   atoll_activation activation;
@@ -54,6 +59,12 @@ struct cta_step {
   float *tiles;          /* where the output goes; NULL in the last step, which writes `output` */
   cta_line *flag;        /* [panels, nt], beside tiles */
   cta_claim *claim;
+  float *before;          /* tiles of what activation is applied to, kept for backward; NULL: not kept */
+  atoll_activation slope; /* the product is multiplied by its derivative at ... */
+  const float *slope_at;  /* ... these tiles: inputs of a GELU, results of a ReLU */
+  const float *left;      /* WEIGHT: tiles of `in` columns */
+  int right;              /* WEIGHT: the step whose tiles are the other factor */
+  float *dw, *db;         /* WEIGHT: [in, out], [out] */
 };
 
 typedef struct cta_event {
@@ -68,6 +79,7 @@ struct cta_trace {
 
 struct cta_view {
   int rank, ranks, steps;
+  int products; /* steps before the gradients of weights */
   struct cta_step step[CTA_STEPS];
   cta_line *done[CTA_RANKS]; /* how often each rank met the others */
   uint32_t meetings;
@@ -83,6 +95,7 @@ struct cta_view {
   const struct cta_micro *micro;
   const atoll_kernels *kernels; /* for GELU; a queue that runs at once */
   atoll_queue *queue;
+  float *scratch;          /* CTA_TILE x CTA_TILE, for gradients of weights */
   struct cta_trace *trace; /* NULL: none */
 };
 
@@ -95,6 +108,11 @@ static inline int64_t cta_panel_rows(const struct cta_view *v, int64_t p) {
 static inline int64_t cta_tile_cols(int64_t n, int64_t t) { return cta_least(CTA_TILE, n - t * CTA_TILE); }
 static inline float *cta_tile_at(const struct cta_view *v, int step, int64_t p, int64_t t) {
   return v->step[step].tiles + (p * v->step[step].nt + t) * v->panel * CTA_TILE;
+}
+/* Tiles of a step; those of a gradient lie in `in` (as panels) and `out`. */
+static inline int64_t cta_items(const struct cta_view *v, int step) {
+  const struct cta_step *s = &v->step[step];
+  return (s->kind == CTA_WEIGHT ? s->ks : v->panels) * s->nt;
 }
 static inline cta_line *cta_flag_at(const struct cta_view *v, int step, int64_t p, int64_t t) {
   return &v->step[step].flag[p * v->step[step].nt + t];
@@ -135,7 +153,9 @@ atoll_err cta_product(struct cta_view *v, int step, int64_t p, int64_t t, int64_
 /* Schedules. */
 /* Every rank calls; on return all tiles are made or taken. */
 atoll_err cta_run_pipelined(struct cta_view *v);
-/* Panels [p0, p1) through all steps, without flags or waits. */
+/* Panels [p0, p1) through all products, without flags or waits. */
 atoll_err cta_run_alone(struct cta_view *v, int64_t p0, int64_t p1);
+/* The gradients of weights, likewise. */
+atoll_err cta_run_weights_alone(struct cta_view *v);
 
 #endif

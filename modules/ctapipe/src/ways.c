@@ -195,7 +195,7 @@ static atoll_err run_stage(struct atoll_chain *c, struct stage *s) {
 static atoll_err make_send(struct atoll_chain *c, int step) {
   if (c->send || !c->view.step[step].tiles)
     return ATOLL_OK;
-  return atoll_mem_calloc(c->mem, ATOLL_MEM_COMM, cta_tile_bytes(c, step), (void **)&c->send);
+  return atoll_mem_calloc(c->mem, ATOLL_MEM_COMM, cta_tile_bytes(c, c->view.step[step].nt), (void **)&c->send);
 }
 
 static atoll_err microbatch(struct atoll_chain *c, int64_t chunks) {

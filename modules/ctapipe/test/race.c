@@ -24,6 +24,7 @@ static void *rank_main(void *arg) {
   struct cta_view v = {.rank = (int)(intptr_t)arg,
                        .ranks = RANKS,
                        .steps = 3,
+                       .products = 3,
                        .abort = &stop,
                        .claims = 1,
                        .timeout = 60,
@@ -31,7 +32,7 @@ static void *rank_main(void *arg) {
   v.step[0] = (struct cta_step){.in = K, .out = K, .tiles = tiles[0], .flag = lines[0]};
   v.step[1] = (struct cta_step){
       .in = K, .out = N, .w = packed[0], .tiles = tiles[1], .flag = lines[1], .activation = ATOLL_ACTIVATION_RELU};
-  v.step[2] = (struct cta_step){.in = N, .out = P, .owner = 1, .w = packed[1]};
+  v.step[2] = (struct cta_step){.kind = CTA_PRODUCT, .in = N, .out = P, .owner = 1, .w = packed[1]};
   for (int s = 0; s < 3; s++) {
     v.step[s].claim = &claims[s];
     v.step[s].ks = cta_tiles(v.step[s].in);

@@ -48,6 +48,7 @@ typedef struct atoll_chain_params {
   int layers;
   atoll_chain_layer layer[ATOLL_CHAIN_LAYERS];
   int claims;     /* an idle rank takes tiles of others' layers; 0: weights are used by their owners alone. Default 1 */
+  int backward;   /* two layers, the second without activation: room for gradients and weights turned. Default 0 */
   double timeout; /* s a rank waits for another before all give up; default 60 */
 } atoll_chain_params;
 ATOLL_API void atoll_chain_params_init(atoll_chain_params *p);
@@ -86,6 +87,19 @@ ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const f
  * chains that are not two layers. */
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
                                     const float *x, const float **y);
+
+/** All readable by every rank until its next backward of the chain. */
+typedef struct atoll_chain_gradients {
+  const float *dx;            /* [rows, in] */
+  const float *dw[2], *db[2]; /* [in, out], [out] of each layer; overwritten, not added to */
+} atoll_chain_gradients;
+
+/** Collective: gradients of the last run, which was sequential or cta, given dy [rows, out] (the same numbers on every
+ * rank). `way` is one of these two and both give the same bits: sums over rows are taken in panels, in order. The
+ * layers turned are a chain from dy to dx, and the gradients of weights are tiles that whoever has nothing better to do
+ * takes. Errors as atoll_chain_run(). */
+ATOLL_API atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
+                                         atoll_chain_gradients *out);
 
 typedef struct atoll_chain_setting {
   atoll_chain_way way;

@@ -1,0 +1,156 @@
+/* Gradients of a two-layer MLP: right against the plainest computation in double, the same bits sequentially and
+ * pipelined, with and without claims, for widths that divide nothing, with every activation, and after many runs. */
+#include "chain_test.h"
+
+static atoll_comm *comm;
+static atoll_mem *mem;
+
+static double slope_of(atoll_activation a, double v) {
+  if (a == ATOLL_ACTIVATION_GELU) {
+    double u = 0.7978845608028654 * (v + 0.044715 * v * v * v), t = tanh(u);
+    return 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * v * v);
+  }
+  return a == ATOLL_ACTIVATION_RELU ? v > 0 : 1;
+}
+
+/* c [m, n] (+)= a [m, k] b [k, n], each read by its strides. */
+static void multiply(int64_t m, int64_t n, int64_t k, const double *a, int64_t ai, int64_t ak, const double *b,
+                     int64_t bk, int64_t bj, double *c) {
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = 0;
+      for (int64_t q = 0; q < k; q++)
+        sum += a[i * ai + q * ak] * b[q * bk + j * bj];
+      c[i * n + j] = sum;
+    }
+}
+
+static double *widen(const float *x, int64_t n) {
+  double *d = malloc(((size_t)n + 1) * sizeof *d);
+  CHECK(d);
+  for (int64_t i = 0; x && i < n; i++)
+    d[i] = x[i];
+  return d;
+}
+
+static void close_to(const char *what, const float *got, const double *want, int64_t n) {
+  double scale = 1e-30, worst = 0;
+  for (int64_t i = 0; i < n; i++)
+    scale = fmax(scale, fabs(want[i]));
+  for (int64_t i = 0; i < n; i++) {
+    double e = fabs(got[i] - want[i]) / scale;
+    worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
+  }
+  if (!(worst < 2e-5))
+    fprintf(stderr, "%s: error %g\n", what, worst);
+  CHECK(worst < 2e-5);
+}
+
+/* db is the column sum. */
+static void check_db(const char *what, const float *got, const double *d, int64_t rows, int64_t n) {
+  double *want = widen(NULL, n);
+  for (int64_t j = 0; j < n; j++) {
+    want[j] = 0;
+    for (int64_t i = 0; i < rows; i++)
+      want[j] += d[i * n + j];
+  }
+  close_to(what, got, want, n);
+  free(want);
+}
+
+static void check_gradients(const struct problem *q, const float *dy, const atoll_chain_gradients *g) {
+  int64_t M = q->p.rows, K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
+  double *x = widen(q->x, M * K), *w1 = widen(q->w[0], K * N), *w2 = widen(q->w[1], N * P), *dz = widen(dy, M * P);
+  double *h = widen(NULL, M * N), *y = widen(NULL, M * N), *dh = widen(NULL, M * N), *dx = widen(NULL, M * K),
+         *dw1 = widen(NULL, K * N), *dw2 = widen(NULL, N * P);
+  multiply(M, N, K, x, K, 1, w1, N, 1, h);
+  multiply(M, N, P, dz, P, 1, w2, 1, P, dh);
+  for (int64_t i = 0; i < M * N; i++) {
+    h[i] += q->b[0][i % N];
+    y[i] = activated(q->p.layer[0].activation, h[i]);
+    dh[i] *= slope_of(q->p.layer[0].activation, h[i]);
+  }
+  multiply(M, K, N, dh, N, 1, w1, 1, N, dx);
+  multiply(K, N, M, x, 1, K, dh, N, 1, dw1);
+  multiply(N, P, M, y, 1, N, dz, P, 1, dw2);
+  close_to("dx", g->dx, dx, M * K);
+  close_to("dw of layer 0", g->dw[0], dw1, K * N);
+  close_to("dw of layer 1", g->dw[1], dw2, N * P);
+  check_db("db of layer 0", g->db[0], dh, M, N);
+  check_db("db of layer 1", g->db[1], dz, M, P);
+  free(x), free(w1), free(w2), free(dz), free(h), free(y), free(dh), free(dx), free(dw1), free(dw2);
+}
+
+struct copy {
+  float *part[5];
+};
+
+static struct copy copy_of(const struct problem *q, const atoll_chain_gradients *g) {
+  int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
+  const float *from[5] = {g->dx, g->dw[0], g->dw[1], g->db[0], g->db[1]};
+  int64_t n[5] = {q->p.rows * K, K * N, N * P, N, P};
+  struct copy c;
+  for (int i = 0; i < 5; i++) {
+    c.part[i] = malloc(((size_t)n[i] + 1) * sizeof(float));
+    CHECK(c.part[i]);
+    memcpy(c.part[i], from[i], (size_t)n[i] * sizeof(float));
+  }
+  return c;
+}
+
+static void same_bits(const struct problem *q, const struct copy *c, const atoll_chain_gradients *g) {
+  int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
+  CHECK(!memcmp(c->part[0], g->dx, (size_t)(q->p.rows * K) * 4));
+  CHECK(!memcmp(c->part[1], g->dw[0], (size_t)(K * N) * 4) && !memcmp(c->part[2], g->dw[1], (size_t)(N * P) * 4));
+  CHECK(!memcmp(c->part[3], g->db[0], (size_t)N * 4) && !memcmp(c->part[4], g->db[1], (size_t)P * 4));
+}
+
+static void problem(int64_t rows, const int64_t *width, atoll_activation a, int claims) {
+  struct problem q = make_problem(rows, 2, width, a);
+  float *dy = random_floats(99, rows * q.out, 1);
+  const float *y;
+  atoll_chain_gradients g;
+  atoll_chain_cut cut = {24, 0};
+  q.p.claims = claims;
+  q.p.backward = 1;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g) == ATOLL_USAGE); /* nothing was run */
+  for (int w = 0; w < ATOLL_CHAIN_WAYS; w++) {                            /* forward is what it is without backward */
+    CHECK_OK(atoll_chain_run(c, (atoll_chain_way)w, &cut, rows, q.x, &y));
+    CHECK(worst_error(&q, y) < 1e-5);
+  }
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, &cut, rows, q.x, &y));
+  CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &g));
+  check_gradients(&q, dy, &g);
+  struct copy first = copy_of(&q, &g);
+  for (int i = 0; i < 10; i++) {
+    poison(c, &q);
+    CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g)); /* its tiles become NaN, too */
+    CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, rows, q.x, &y));
+    CHECK(worst_error(&q, y) < 1e-5);
+    CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g));
+    same_bits(&q, &first, &g);
+  }
+  for (int i = 0; i < 5; i++)
+    free(first.part[i]);
+  free(dy);
+  atoll_chain_destroy(&c);
+  CHECK(atoll_mem_current_total(mem) == 0);
+  drop_problem(&q);
+}
+
+int main(int argc, char **argv) {
+  check_begin(&argc, &argv);
+  CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  CHECK_OK(atoll_mem_create(0, 0, &mem));
+  for (int claims = 0; claims < 2; claims++) {
+    problem(61, (const int64_t[]){67, 331, 93}, ATOLL_ACTIVATION_GELU, claims);
+    problem(130, (const int64_t[]){300, 257, 40}, ATOLL_ACTIVATION_RELU, claims);
+    problem(24, (const int64_t[]){256, 256, 256}, ATOLL_ACTIVATION_NONE, claims);
+    problem(1, (const int64_t[]){1, 1, 1}, ATOLL_ACTIVATION_GELU, claims);
+    problem(0, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_RELU, claims);
+  }
+  atoll_mem_destroy(&mem, NULL);
+  atoll_comm_destroy(&comm);
+  return check_end();
+}
