@@ -9,6 +9,7 @@
 
 extern const atoll_kernels kernels_ref, kernels_cpu;
 extern const atoll_decode_kernels decode_ref, decode_cpu;
+extern const struct atoll_keep_kernels keep_cpu;
 const char *kernels_cpu_describe(void);
 /* The rate probes of host memory. */
 extern const atoll_rate_probe kernels_cpu_probe, kernels_async_probe;
@@ -27,6 +28,18 @@ static inline atoll_rng_key drop_key(const atoll_drop *d, int64_t b) {
   atoll_rng_key key = d->key;
   key.sample += (uint64_t)b;
   return key;
+}
+
+/* Zeros of the caller's shape filled in. */
+static inline atoll_attention_shape attention_shape_of(const atoll_attention_shape *s) {
+  atoll_attention_shape full = *s;
+  if (!full.kv_heads)
+    full.kv_heads = s->heads;
+  if (!full.q_row)
+    full.q_row = s->heads * s->head_dim;
+  if (!full.kv_row)
+    full.kv_row = full.kv_heads * s->head_dim;
+  return full;
 }
 
 /* Angle per position of pair i of a head (kernel.h, atoll_rope). */

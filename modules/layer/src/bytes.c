@@ -74,8 +74,8 @@ int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy policy, i
   return lists_of(m, layer, policy, &l) == ATOLL_OK ? pieces_bytes(&l.saved, B, S) : 0;
 }
 
-int64_t layer_input_size(const atoll_model *m, int layer, int64_t B, int64_t S) {
-  return atoll_model_layer_kind(m, layer) == ATOLL_LAYER_EMBED ? 0 : padded(4 * atoll_model_config(m)->width * B * S);
+int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
+  return !atoll_layer_keeps_input(m, layer, policy) ? 0 : padded(4 * atoll_model_config(m)->width * B * S);
 }
 
 int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
@@ -157,7 +157,7 @@ static const atoll_sym *op_flops(const atoll_model *m, const program *p, const p
       atoll_sym_mul(pool, atoll_sym_var(pool, "B", ATOLL_SYM_INT), atoll_sym_var(pool, "S", ATOLL_SYM_INT));
   if (o->kind == OP_LINEAR)
     return atoll_sym_mul(pool, rows, atoll_sym_int(pool, 2 * p->value[o->in[0]].width * p->value[o->out].width));
-  if (o->kind != OP_ATTENTION)
+  if (o->kind != OP_ATTENTION && o->kind != OP_ATTENTION_KEPT)
     return atoll_sym_int(pool, 0);
   int64_t each = (atoll_model_causal(m) ? 2 : 4) * p->value[o->out].width;
   return atoll_sym_mul(pool, atoll_sym_mul(pool, rows, atoll_sym_var(pool, "S", ATOLL_SYM_INT)),

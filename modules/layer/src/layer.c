@@ -79,8 +79,8 @@ atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_poli
       return missing(layer, "gradient");
     return e->kernels->drop_backward(e->compute, dy, dx, c->B, c->S * l.H, &none); /* a copy, or nothing */
   default:
-    if (!x || !dy || !dx || dx == dy || !b->saved || !b->carried)
-      return missing(layer, "input, gradients (two different buffers), saved or carried bytes");
+    if (!dy || !dx || dx == dy || !b->saved || !b->carried)
+      return missing(layer, "gradients (two different buffers), saved or carried bytes");
     return block_run(&l, STEP_INPUT, x, NULL, dy, dx);
   }
 }
@@ -98,8 +98,8 @@ atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_pol
   case ATOLL_LAYER_HEAD:
     return ATOLL_OK;
   default:
-    if (!x || !dy || !b->saved || !b->carried)
-      return missing(layer, "input, gradient, saved or carried bytes");
+    if (!dy || !b->saved || !b->carried)
+      return missing(layer, "gradient, saved or carried bytes");
     return block_run(&l, STEP_WEIGHT, x, NULL, dy, NULL);
   }
 }

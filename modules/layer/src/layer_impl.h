@@ -25,7 +25,7 @@ int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, int64_
 int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 /* Bytes of the room for a layer's input at the start of its saved buffer. */
-int64_t layer_input_size(const atoll_model *m, int layer, int64_t B, int64_t S);
+int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 
 /* Rows of logits that exist at a time. A function of the vocabulary alone, so that sums over rows do not depend on the
  * plan. */

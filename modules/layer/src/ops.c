@@ -1,4 +1,5 @@
 /* The kinds of operations: what backward needs of each, and the kernels that do it. */
+#include "atoll/kernel_keep.h"
 #include "schedule.h"
 
 static const void *weight_of(const op_run *r, int i) { return i < 0 ? NULL : r->l->b->weight[i]; }
@@ -198,6 +199,95 @@ static atoll_err residual_input(const op_run *r) {
   return ATOLL_OK;
 }
 
+/* ---- what policies keep in place of these (kernel_keep.h) ---- */
+
+#define KEEP (r->l->e->kernels->keep)
+
+static atoll_err affine(const op_run *r, const void *hat) {
+  return KEEP->affine(QUEUE, hat, weight_of(r, r->op->weight), weight_of(r, r->op->bias), out_of(r), r->l->R,
+                      width(r, r->op->out), r->op->bias < 0);
+}
+
+static atoll_err affine_forward(const op_run *r) { return affine(r, in_of(r, 0)); }
+
+static atoll_err hat_forward(const op_run *r) {
+  ATOLL_TRY(KEEP->normalize(QUEUE, in_of(r, 0), extra_of(r, 0), extra_of(r, 1), r->l->R, width(r, r->op->out),
+                            (float)r->l->config->norm_eps, r->op->bias < 0));
+  return affine(r, extra_of(r, 0));
+}
+
+static atoll_err hat_input(const op_run *r) {
+  return KEEP->norm_backward_input(QUEUE, d_out(r), extra_of(r, 0), extra_of(r, 1), weight_of(r, r->op->weight),
+                                   d_in(r, 0), r->l->R, width(r, r->op->out), r->op->bias < 0, r->step->add[0]);
+}
+
+static atoll_err hat_weight(const op_run *r) {
+  return KEEP->norm_backward_weight(QUEUE, d_out(r), extra_of(r, 0), grad_of(r, r->op->weight), grad_of(r, r->op->bias),
+                                    r->l->R, width(r, r->op->out), r->op->bias < 0);
+}
+
+static atoll_attention_kept kept_of(const op_run *r) {
+  int masks = r->op->extra[2] != NO_VALUE;
+  return (atoll_attention_kept){extra_of(r, 1), masks ? extra_of(r, 2) : NULL, masks ? extra_of(r, 3) : NULL};
+}
+
+static atoll_err attention_kept_forward(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  atoll_attention_kept kept = kept_of(r);
+  ATOLL_TRY(attention_forward(r));
+  if (!r->l->c->train)
+    return ATOLL_OK;
+  return KEEP->attention_keep(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), extra_of(r, 0), &kept, &shape, &drop);
+}
+
+static atoll_err attention_kept_input(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  atoll_attention_kept kept = kept_of(r);
+  return KEEP->attention_backward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r), &kept,
+                                  d_out(r), part_of(r, 0, 1), part_of(r, 1, 1), part_of(r, 2, 1), r->at[r->op->scratch],
+                                  &shape, &drop);
+}
+
+static atoll_err root_forward(const op_run *r) {
+  ATOLL_TRY(KEEP->gelu_root(QUEUE, in_of(r, 0), extra_of(r, 0), r->l->R * width(r, r->op->out), r->op->erf));
+  return activation_forward(r);
+}
+
+static atoll_err root_input(const op_run *r) {
+  return KEEP->gelu_root_backward(QUEUE, d_out(r), extra_of(r, 0), d_in(r, 0), r->l->R * width(r, r->op->out),
+                                  r->op->erf);
+}
+
+static atoll_err square_forward(const op_run *r) {
+  return KEEP->gelu_of_root(QUEUE, in_of(r, 0), out_of(r), r->l->R * width(r, r->op->out), r->op->erf);
+}
+
+static atoll_err residual_mask_forward(const op_run *r) {
+  atoll_drop drop = drop_here(r);
+  if (r->l->c->train)
+    ATOLL_TRY(KEEP->drop_mask(QUEUE, extra_of(r, 0), r->l->c->B, r->l->c->S * width(r, r->op->out), &drop));
+  return residual_forward(r);
+}
+
+static atoll_err residual_mask_input(const op_run *r) {
+  atoll_drop drop = drop_here(r), none = {0};
+  int64_t n = r->l->R * width(r, r->op->out);
+  ATOLL_TRY(KEEP->drop_backward(QUEUE, d_out(r), extra_of(r, 0), d_in(r, 1), n, drop.p));
+  if (d_in(r, 0) != d_out(r))
+    ATOLL_TRY(KERNELS->drop_backward(QUEUE, d_out(r), d_in(r, 0), 1, n, &none)); /* a copy */
+  return ATOLL_OK;
+}
+
+static atoll_err pack_forward(const op_run *r) {
+  return KEEP->pack8(QUEUE, in_of(r, 0), out_of(r), extra_of(r, 0), r->l->R, width(r, r->op->out));
+}
+
+static atoll_err unpack_forward(const op_run *r) {
+  return KEEP->unpack8(QUEUE, in_of(r, 0), in_of(r, 1), out_of(r), r->l->R, width(r, r->op->out));
+}
+
 /* A residual counts as costly because of the matrix product that makes its branch, which shares its place. */
 const op_type op_types[OP_KINDS] = {
     [OP_NORM] = {0, 0, NEED_IN | NEED_EXTRA, NEED_IN | NEED_EXTRA, norm_forward, norm_input, norm_weight},
@@ -207,4 +297,13 @@ const op_type op_types[OP_KINDS] = {
     [OP_GATE] = {0, 1, NEED_IN, 0, gate_forward, gate_input, NULL},
     [OP_DROP] = {0, 1, 0, 0, drop_forward, drop_input, NULL},
     [OP_RESIDUAL] = {1, 0, 0, 0, residual_forward, residual_input, NULL},
+    [OP_NORM_HAT] = {0, 0, NEED_EXTRA, NEED_EXTRA, hat_forward, hat_input, hat_weight},
+    [OP_AFFINE] = {0, 0, 0, 0, affine_forward, NULL, NULL},
+    [OP_ATTENTION_KEPT] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_kept_forward, attention_kept_input,
+                           NULL},
+    [OP_GELU_ROOT] = {0, 1, NEED_EXTRA, 0, root_forward, root_input, NULL},
+    [OP_SQUARE] = {0, 0, 0, 0, square_forward, NULL, NULL},
+    [OP_RESIDUAL_MASK] = {1, 0, NEED_EXTRA, 0, residual_mask_forward, residual_mask_input, NULL},
+    [OP_PACK] = {0, 0, 0, 0, pack_forward, NULL, NULL},
+    [OP_UNPACK] = {0, 0, 0, 0, unpack_forward, NULL, NULL},
 };

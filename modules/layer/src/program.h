@@ -9,7 +9,7 @@
 
 #include "atoll/layer.h"
 
-enum { PROGRAM_VALUES = 24, PROGRAM_OPS = 16 };
+enum { PROGRAM_VALUES = 40, PROGRAM_OPS = 24 };
 
 typedef enum value_type {
   VALUE_MODEL, /* the element type of the kernels */
@@ -27,6 +27,7 @@ typedef enum value_role {
   ROLE_F,      /* the MLP before its nonlinearity */
   ROLE_G,      /* and after it */
   ROLE_STAT,   /* a few numbers per row, written beside another value and kept with it, or always if a norm's */
+  ROLE_KEPT,   /* exists only to be kept, in place of others */
   ROLE_PASSING /* never kept */
 } value_role;
 
@@ -45,16 +46,26 @@ typedef enum op_kind {
   OP_GATE,       /* SwiGLU: in[0] through its nonlinearity, times in[1] */
   OP_DROP,
   OP_RESIDUAL,
+  /* what policies put in place of these, or beside them (kernel_keep.h) */
+  OP_NORM_HAT,       /* a norm that keeps what it normalised: extra[0], and 1/deviation: extra[1] */
+  OP_AFFINE,         /* and its result from that */
+  OP_ATTENTION_KEPT, /* attention that keeps S x S values: extra[1] probabilities, extra[2..3] those dropped, the mask
+                      */
+  OP_GELU_ROOT,      /* GELU that keeps its root: extra[0] */
+  OP_SQUARE,         /* and its result from that */
+  OP_RESIDUAL_MASK,  /* a residual that keeps its dropout's mask: extra[0] */
+  OP_PACK,           /* 8 bits of in[0]; extra[0]: scale of the row */
+  OP_UNPACK,
   OP_KINDS
 } op_kind;
 
 #define NO_VALUE (-1)
-enum { OP_INPUTS = 3 };
+enum { OP_INPUTS = 3, OP_EXTRAS = 4 };
 
 typedef struct program_op {
   op_kind kind;
   int in[OP_INPUTS], out; /* values; residual: in[0] the stream, in[1] what dropout acts on */
-  int extra[2];           /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
+  int extra[OP_EXTRAS];   /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
   int scratch;            /* a value that only lives while its backward runs */
   int weight, bias;       /* positions in atoll_model_layer_params(), or -1 */
   atoll_rng_site site;    /* of its dropout */
@@ -63,11 +74,23 @@ typedef struct program_op {
   int64_t turned_heads;
 } program_op;
 
+/* How a policy wants operations to keep what backward needs. */
+enum {
+  STYLE_SOFTMAX = 1, /* attention: probabilities */
+  STYLE_MASKS = 2,   /* dropout: masks, and what attention's made of the probabilities */
+  STYLE_HAT = 4,     /* norms: what they normalised, instead of input and output */
+  STYLE_ROOT = 8,    /* GELU: its root, instead of input and output */
+  STYLE_PACK = 16    /* the MLP before its nonlinearity: in 8 bits */
+};
+
 typedef struct program {
-  int values, ops;
+  unsigned style;
+  int values, ops, agains;             /* operations that only make values again are counted apart */
   program_value value[PROGRAM_VALUES]; /* value 0 is the block's input */
-  program_op op[PROGRAM_OPS];          /* in forward order; the last one makes the block's output */
+  program_op op[PROGRAM_OPS];          /* in forward order, the last of `ops` makes the block's output; from the array's
+                                          end on, those that only make values again */
   int maker[PROGRAM_VALUES];           /* op that makes a value; -1 for the input */
+  int again[PROGRAM_VALUES];           /* op that makes it again: the same, or one that starts from what is kept */
   int kept[PROGRAM_VALUES];
 } program;
 

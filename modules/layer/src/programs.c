@@ -8,51 +8,102 @@
 
 static int put_value(program *p, value_role role, value_type type, int64_t width) {
   p->value[p->values] = (program_value){.role = role, .type = type, .width = width};
-  p->maker[p->values] = p->ops - 1; /* the operation just put, or the block's input */
+  p->maker[p->values] = p->again[p->values] = p->ops - 1; /* the operation just put, or the block's input */
   return p->values++;
 }
 
 static program_op *put_op(program *p, op_kind kind, int in0, int in1) {
   program_op *o = &p->op[p->ops++];
-  *o = (program_op){.kind = kind, .in = {in0, in1, NO_VALUE}, .extra = {NO_VALUE, NO_VALUE}, .scratch = NO_VALUE};
+  *o = (program_op){.kind = kind, .in = {in0, in1, NO_VALUE}, .scratch = NO_VALUE};
+  for (int i = 0; i < OP_EXTRAS; i++)
+    o->extra[i] = NO_VALUE;
   o->weight = o->bias = -1;
   return o;
 }
 
+/* Value `out` is made again by an operation of this kind from `in` (and `in1`). */
+static void put_again(program *p, int out, op_kind kind, int in, int in1) {
+  program_op *o = &p->op[PROGRAM_OPS - ++p->agains];
+  *o = p->op[p->maker[out]];
+  o->kind = kind;
+  o->in[0] = in, o->in[1] = in1;
+  for (int i = 0; i < OP_EXTRAS; i++)
+    o->extra[i] = NO_VALUE;
+  p->again[out] = PROGRAM_OPS - p->agains;
+}
+
 static int put_norm(program *p, int in, int weight, int bias) {
-  program_op *o = put_op(p, OP_NORM, in, NO_VALUE);
+  program_op *o = put_op(p, p->style & STYLE_HAT ? OP_NORM_HAT : OP_NORM, in, NO_VALUE);
   o->weight = weight, o->bias = bias;
   o->out = put_value(p, ROLE_NORM, VALUE_MODEL, p->value[in].width);
-  if (bias >= 0) /* an RMSNorm has no mean */
+  if (p->style & STYLE_HAT)
+    o->extra[0] = put_value(p, ROLE_KEPT, VALUE_MODEL, p->value[in].width);
+  else if (bias >= 0) /* an RMSNorm has no mean */
     o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
   o->extra[1] = put_value(p, ROLE_STAT, VALUE_FLOAT, 1);
+  if (p->style & STYLE_HAT)
+    put_again(p, o->out, OP_AFFINE, o->extra[0], NO_VALUE);
   return o->out;
+}
+
+/* Eight bits of `value` for backward, which reads these instead. */
+static void put_pack(program *p, int value) {
+  program_op *o = put_op(p, OP_PACK, value, NO_VALUE);
+  o->out = put_value(p, ROLE_KEPT, VALUE_BYTE, p->value[value].width);
+  o->extra[0] = put_value(p, ROLE_KEPT, VALUE_FLOAT, 1);
+  put_again(p, value, OP_UNPACK, o->out, o->extra[0]);
 }
 
 static int put_linear(program *p, int in, int weight, int bias, value_role role, int64_t width) {
   program_op *o = put_op(p, OP_LINEAR, in, NO_VALUE);
   o->weight = weight, o->bias = bias;
-  return o->out = put_value(p, role, VALUE_MODEL, width);
+  o->out = put_value(p, role, VALUE_MODEL, width);
+  if (role == ROLE_F && p->style & STYLE_PACK)
+    put_pack(p, o->out);
+  return o->out;
+}
+
+static int put_square(program *p, value_type type, int64_t heads) { /* [B, heads, S, S] */
+  int v = put_value(p, ROLE_KEPT, type, 0);
+  p->value[v].width_s = heads;
+  return v;
 }
 
 static int put_attention(program *p, int qkv, int64_t heads, int64_t width, int drops) {
-  program_op *o = put_op(p, OP_ATTENTION, qkv, NO_VALUE);
+  program_op *o = put_op(p, p->style & STYLE_SOFTMAX ? OP_ATTENTION_KEPT : OP_ATTENTION, qkv, NO_VALUE);
   o->site = ATOLL_RNG_DROP_ATTENTION, o->drops = drops;
   o->out = put_value(p, ROLE_O, VALUE_MODEL, width);
   o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, heads);
+  if (p->style & STYLE_SOFTMAX)
+    o->extra[1] = put_square(p, VALUE_MODEL, heads);
+  if (p->style & STYLE_MASKS && drops) {
+    o->extra[2] = put_square(p, VALUE_MODEL, heads);
+    o->extra[3] = put_square(p, VALUE_BYTE, heads);
+  }
   o->scratch = put_value(p, ROLE_PASSING, VALUE_FLOAT, heads);
   return o->out;
 }
 
-static int put_activation(program *p, int in) {
-  program_op *o = put_op(p, OP_ACTIVATION, in, NO_VALUE);
-  return o->out = put_value(p, ROLE_G, VALUE_MODEL, p->value[in].width);
+static int put_activation(program *p, int in, int erf) {
+  program_op *o = put_op(p, p->style & STYLE_ROOT ? OP_GELU_ROOT : OP_ACTIVATION, in, NO_VALUE);
+  o->erf = erf;
+  o->out = put_value(p, ROLE_G, VALUE_MODEL, p->value[in].width);
+  if (p->style & STYLE_ROOT) {
+    o->extra[0] = put_value(p, ROLE_KEPT, VALUE_MODEL, p->value[in].width);
+    put_again(p, o->out, OP_SQUARE, o->extra[0], NO_VALUE);
+  }
+  return o->out;
 }
 
 static int put_residual(program *p, int stream, int branch, atoll_rng_site site, int drops) {
-  program_op *o = put_op(p, OP_RESIDUAL, stream, branch);
+  int masks = p->style & STYLE_MASKS && drops;
+  program_op *o = put_op(p, masks ? OP_RESIDUAL_MASK : OP_RESIDUAL, stream, branch);
   o->site = site, o->drops = drops;
-  return o->out = put_value(p, ROLE_STREAM, VALUE_MODEL, p->value[stream].width);
+  o->out = put_value(p, ROLE_STREAM, VALUE_MODEL, p->value[stream].width);
+  if (masks) {
+    o->extra[0] = put_value(p, ROLE_KEPT, VALUE_BYTE, p->value[stream].width);
+  }
+  return o->out;
 }
 
 /* ---- families ---- */
@@ -77,7 +128,7 @@ static void gpt2(const atoll_model_params *c, program *p) {
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int ln2 = put_norm(p, r1, LN2_W, LN2_B);
   int f = put_linear(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
-  int g = put_activation(p, f);
+  int g = put_activation(p, f, 0);
   int z2 = put_linear(p, g, OUT_W, OUT_B, ROLE_PASSING, H);
   (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
 }
@@ -96,7 +147,10 @@ static int put_heads(program *p, const atoll_model_params *c, int in, const int 
   return o;
 }
 
+/* Has no inverse, so where GELU would keep its root this keeps both inputs. */
 static int put_gate(program *p, int in, int by) {
+  if (p->style & STYLE_ROOT)
+    p->value[in].role = p->value[by].role = ROLE_KEPT;
   program_op *o = put_op(p, OP_GATE, in, by);
   return o->out = put_value(p, ROLE_G, VALUE_MODEL, p->value[in].width);
 }
@@ -144,8 +198,7 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
   int r1 = put_residual(p, h, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n = put_norm(p, r1, LN2_W, LN2_B);
   int f = put_linear(p, n, FC_W, FC_B, ROLE_F, c->ffn);
-  int g = put_activation(p, f);
-  p->op[p->ops - 1].erf = 1;
+  int g = put_activation(p, f, 1);
   int z2 = put_linear(p, g, OUT_W, OUT_B, ROLE_PASSING, c->width);
   (void)put_residual(p, n, z2, ATOLL_RNG_DROP_MLP, drops);
 }
@@ -153,23 +206,27 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
 /* ---- policies ---- */
 
 #define KEEP(role) (1u << ROLE_##role)
-#define AUTOMATIC  1 /* planners left free try it */
+#define KEEP_ALL   (KEEP(X) | KEEP(NORM) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F) | KEEP(G))
+#define TEMPO      (KEEP(QKV) | KEEP(O)), 0, STYLE_HAT | STYLE_ROOT
 
 static const struct policy {
   const char *name;
-  unsigned keeps;
-  int flags;
+  unsigned keeps; /* roles */
+  int automatic;  /* planners left free try it */
+  unsigned style;
 } policies[ATOLL_POLICIES] = {
-    [ATOLL_POLICY_EAGER_FLASH] = {"eager_flash",
-                                  KEEP(X) | KEEP(NORM) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F) | KEEP(G),
-                                  AUTOMATIC},
-    [ATOLL_POLICY_EXACT20] = {"exact20", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F), AUTOMATIC},
-    [ATOLL_POLICY_EXACT18] = {"exact18", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(F), 0},
-    [ATOLL_POLICY_EXACT12] = {"exact12", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM), 0},
-    [ATOLL_POLICY_EXACT10] = {"exact10", KEEP(X) | KEEP(QKV) | KEEP(O), 0},
-    [ATOLL_POLICY_EXACT6] = {"exact6", KEEP(X) | KEEP(O) | KEEP(STREAM), 0},
-    [ATOLL_POLICY_EXACT4] = {"exact4", KEEP(X) | KEEP(O), AUTOMATIC},
-    [ATOLL_POLICY_EXACT2] = {"exact2", KEEP(X), 0},
+    [ATOLL_POLICY_EAGER] = {"eager", KEEP_ALL, 0, STYLE_SOFTMAX | STYLE_MASKS},
+    [ATOLL_POLICY_EAGER_FLASH] = {"eager_flash", KEEP_ALL, 1, 0},
+    [ATOLL_POLICY_TEMPO] = {"tempo", TEMPO | STYLE_SOFTMAX},
+    [ATOLL_POLICY_TEMPO_FLASH] = {"tempo_flash", TEMPO},
+    [ATOLL_POLICY_EXACT20] = {"exact20", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F), 1, 0},
+    [ATOLL_POLICY_EXACT18] = {"exact18", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(F), 0, 0},
+    [ATOLL_POLICY_EXACT16_LOSSY] = {"exact16_lossy", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM), 0, STYLE_PACK},
+    [ATOLL_POLICY_EXACT12] = {"exact12", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM), 0, 0},
+    [ATOLL_POLICY_EXACT10] = {"exact10", KEEP(X) | KEEP(QKV) | KEEP(O), 0, 0},
+    [ATOLL_POLICY_EXACT6] = {"exact6", KEEP(X) | KEEP(O) | KEEP(STREAM), 0, 0},
+    [ATOLL_POLICY_EXACT4] = {"exact4", KEEP(X) | KEEP(O), 1, 0},
+    [ATOLL_POLICY_EXACT2] = {"exact2", KEEP(X), 0, 0},
 };
 
 static const struct {
@@ -197,22 +254,25 @@ const char *atoll_policy_list(void) {
   return text;
 }
 
-int atoll_policy_automatic(atoll_policy p) { return (unsigned)p < ATOLL_POLICIES && policies[p].flags & AUTOMATIC; }
+int atoll_policy_automatic(atoll_policy p) { return (unsigned)p < ATOLL_POLICIES && policies[p].automatic; }
 
 /* Statistics of a norm are always kept: they are small, and its output is then made again in one pass. Those of
  * attention are written by it, so they are kept with its output. */
 static int keeps(const program *p, int v, unsigned roles) {
   if (v == program_y(p))
     return 0;
+  if (p->value[v].role == ROLE_KEPT)
+    return 1;
   if (p->value[v].role != ROLE_STAT)
     return !!(roles & 1u << p->value[v].role);
   const program_op *maker = &p->op[p->maker[v]];
-  return maker->kind == OP_NORM || keeps(p, maker->out, roles);
+  return maker->kind == OP_NORM || maker->kind == OP_NORM_HAT || keeps(p, maker->out, roles);
 }
 
 atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, program *out) {
   const atoll_model_params *c = atoll_model_config(m);
   memset(out, 0, sizeof *out);
+  out->style = policies[policy].style;
   switch (c->family) {
   case ATOLL_FAMILY_GPT2:
     gpt2(c, out);
@@ -240,13 +300,21 @@ void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy policy, int6
     return;
   for (int v = 0; v < p.values; v++) {
     value_role role = p.value[v].role;
+    op_kind kind = p.maker[v] < 0 ? OP_KINDS : p.op[p.maker[v]].kind;
     if (!p.kept[v])
       continue;
-    if (role == ROLE_QKV || role == ROLE_O || (role == ROLE_STAT && p.op[p.maker[v]].kind == OP_ATTENTION))
+    if (role == ROLE_QKV || kind == OP_ATTENTION || kind == OP_ATTENTION_KEPT)
       *attention += p.value[v].width;
-    else if (role == ROLE_F || role == ROLE_G)
+    else if (role == ROLE_F || role == ROLE_G || kind == OP_GELU_ROOT || kind == OP_LINEAR)
       *mlp += p.value[v].width;
     else if (role != ROLE_STAT)
       *whole += p.value[v].width;
   }
+}
+
+int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy policy) {
+  program p;
+  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
+    return atoll_model_layer_kind(m, layer) == ATOLL_LAYER_HEAD;
+  return program_make(m, layer, policy, &p) == ATOLL_OK && p.kept[PROGRAM_X];
 }

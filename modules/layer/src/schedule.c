@@ -63,7 +63,7 @@ static void list_add(id_list *l, int id) {
 static void list_needs(id_list *l, const program_op *o, int needs) {
   for (int i = 0; i < OP_INPUTS; i++)
     list_add(l, needs & NEED_IN ? o->in[i] : NO_VALUE);
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < OP_EXTRAS; i++)
     list_add(l, needs & NEED_EXTRA ? o->extra[i] : NO_VALUE);
   list_add(l, needs & NEED_OUT ? o->out : NO_VALUE);
 }
@@ -99,7 +99,7 @@ static void make(builder *b, int op) {
   const program_op *o = &b->p->op[op];
   add_step(b, STEP_FORWARD, op);
   b->known[o->out] = 1;
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < OP_EXTRAS; i++)
     if (o->extra[i] != NO_VALUE)
       b->known[o->extra[i]] = 1;
 }
@@ -108,13 +108,14 @@ static void make(builder *b, int op) {
 static void want(builder *b, int v) {
   if (v == NO_VALUE || b->known[v] || b->err != ATOLL_OK)
     return;
-  if (b->p->maker[v] < 0) {
+  int again = b->p->again[v];
+  if (again < 0) {
     b->err = atoll_fail(ATOLL_INTERNAL, "the memory policy drops a block's input, but backward needs it");
     return;
   }
   for (int i = 0; i < OP_INPUTS; i++)
-    want(b, b->p->op[b->p->maker[v]].in[i]);
-  make(b, b->p->maker[v]);
+    want(b, b->p->op[again].in[i]);
+  make(b, again);
 }
 
 static void want_all(builder *b, const program_op *o, int needs) {
@@ -133,6 +134,8 @@ static void steps_input(builder *b) {
   b->has[GRAD(program_y(b->p))] = 1;
   for (int i = b->p->ops - 1; i >= 0; i--) {
     const program_op *o = &b->p->op[i];
+    if (!op_types[o->kind].input)
+      continue;
     want_all(b, o, op_types[o->kind].input_needs);
     add_step(b, STEP_INPUT, i);
     for (int k = 0; k < OP_INPUTS && b->err == ATOLL_OK; k++)
@@ -177,7 +180,7 @@ static void join_all(builder *b) {
   for (int i = 0; i < p->ops; i++) {
     const program_op *o = &p->op[i];
     int out = GRAD(o->out);
-    if (o->kind == OP_RESIDUAL) {
+    if (o->kind == OP_RESIDUAL || o->kind == OP_RESIDUAL_MASK) {
       if (!p->kept[o->in[1]] && readers(p, o->in[1]) == 1)
         join(b, o->in[1], o->out);
       if (out != dy)
@@ -301,9 +304,9 @@ static atoll_err make_forward(const program *p, block_plan *out) {
 
 /* Marks what the weight call cannot cheaply make from what is kept. */
 static void carry_value(const program *p, int *carry, int v) {
-  if (v == NO_VALUE || p->kept[v] || p->maker[v] < 0)
+  if (v == NO_VALUE || p->kept[v] || p->again[v] < 0)
     return;
-  const program_op *o = &p->op[p->maker[v]];
+  const program_op *o = &p->op[p->again[v]];
   if (op_types[o->kind].costly) {
     carry[v] = 1;
     return;

@@ -6,8 +6,8 @@
  * a plan with the uses on two stages sums them, so that both plans give the same bits.
  *
  * Activations: one allocation per slot, in which layer after layer has its saved bytes; each begins with the layer's
- * input, so the layer before writes its output there. Gradients of activations pass through two buffers in turn,
- * whatever the depth. */
+ * input, if its policy keeps that, so the layer before writes its output there. Gradients of activations pass through
+ * two buffers in turn, whatever the depth. */
 #include "atoll/layer.h"
 
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static struct sizes sizes_of(const atoll_stage *s) {
     z.work = work > z.work ? work : z.work;
   }
   if (s->first > 0) /* its input belongs to the caller */
-    z.slot -= layer_input_size(s->m, s->first, s->B, s->S);
+    z.slot -= layer_input_size(s->m, s->first, s->policy[0], s->B, s->S);
   z.passes = s->last - s->first - 1 < 2 ? s->last - s->first - 1 : 2;
   return z;
 }
@@ -275,12 +275,16 @@ void atoll_stage_destroy(atoll_stage **stage) {
 
 static int is_head(const atoll_stage *s, int layer) { return atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_HEAD; }
 
+static int keeps_input(const atoll_stage *s, int layer) {
+  return atoll_layer_keeps_input(s->m, layer, s->policy[layer - s->first]);
+}
+
 /* Offset of layer's saved bytes in a slot. When the first layer's input is the caller's, its region begins before the
  * slot; layers never touch that room. */
 static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer) {
   uintptr_t at = (uintptr_t)slot->base;
   if (s->first > 0)
-    at -= (uintptr_t)layer_input_size(s->m, s->first, s->B, s->S);
+    at -= (uintptr_t)layer_input_size(s->m, s->first, s->policy[0], s->B, s->S);
   for (int l = s->first; l < layer; l++)
     at += (uintptr_t)layer_saved_size(s->m, l, s->policy[l - s->first], s->B, s->S);
   return (char *)at;
@@ -332,7 +336,7 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
     b.saved = sl ? saved_at(s, sl, l) : s->scratch;
     void *out = y;
     if (l + 1 < s->last)
-      out = sl ? saved_at(s, sl, l + 1) : s->pass[turn];
+      out = sl && keeps_input(s, l + 1) ? saved_at(s, sl, l + 1) : s->pass[turn];
     ATOLL_TRY(atoll_layer_forward(s->m, l, s->policy[l - s->first], &s->e, c, &b, in, tokens, targets,
                                   is_head(s, l) ? NULL : out, loss));
     in = out;
@@ -363,7 +367,7 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
   int turn = 0;
   for (int l = s->last - 1; l >= s->first; l--) {
     atoll_policy p = s->policy[l - s->first];
-    const void *x = l == s->first ? sl->x : saved_at(s, sl, l);
+    const void *x = l == s->first ? sl->x : keeps_input(s, l) ? saved_at(s, sl, l) : NULL;
     void *to = l == s->first ? dx : s->pass[turn];
     atoll_layer_buffers b;
     weights(s, l, partial, &b);

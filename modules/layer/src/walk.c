@@ -51,6 +51,11 @@ atoll_err block_run(const layer_call *l, step_kind call, const void *x, void *y,
   block_plan b;
   ATOLL_TRY(block_make(l->m, l->layer, l->policy, &b));
   const schedule *s = &b.call[call];
+  if (!x && b.p.kept[PROGRAM_X])
+    return atoll_fail(ATOLL_USAGE, "layer %d: input missing", l->layer);
+  if (b.p.style && !l->e->kernels->keep)
+    return atoll_fail(ATOLL_UNSUPPORTED, "layer %d: memory policy %s needs kernels that '%s' lacks", l->layer,
+                      atoll_policy_name(l->policy), l->e->kernels->name);
   bases base = {x, dy, y, dx, NULL};
   size_t mark = atoll_arena_mark(l->e->work);
   ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)pieces_bytes(&s->work, l->c->B, l->c->S), &base.work));

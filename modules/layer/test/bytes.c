@@ -48,7 +48,7 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
         params += line(4 * elements(q));
     }
   }
-  if (first > 0)
+  if (first > 0 && atoll_layer_keeps_input(m, first, policy))
     saved -= line(boundary);
   int between = last - first - 1 < 2 ? last - first - 1 : 2;
   assert_int_equal(said[ATOLL_MEM_PARAMETER], params);

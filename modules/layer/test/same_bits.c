@@ -14,6 +14,8 @@ static void each_way(int64_t B, int64_t S, double dropout) {
 
   result r;
   for (int p = 0; p < ATOLL_POLICIES; p++) {
+    if (p == ATOLL_POLICY_TEMPO || p == ATOLL_POLICY_TEMPO_FLASH || p == ATOLL_POLICY_EXACT16_LOSSY)
+      continue; /* state an error: policies.c */
     r = run_step(&base, whole, 1, (atoll_policy)p, B, S, 3, NULL);
     same_result(&r, &expected);
     result_free(&r);

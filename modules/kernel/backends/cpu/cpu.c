@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "keep_impl.h"
 #include "kernel_impl.h"
 
 #define BLOCK INT64_C(16384) /* elements: 64 KiB, so a block and its neighbours stay in the second-level cache */
@@ -192,26 +193,34 @@ static atoll_err cpu_rmsnorm_backward_weight(int threads, const float *dy, const
 
 /* ---- attention: the heads of one sample that share keys and values at a time ---- */
 
+enum pass { PASS_FORWARD, PASS_BACKWARD, PASS_KEEP };
+
 /* `all` points at the first sample's first head. */
 static struct cpu_attention share_of(const struct cpu_attention *all, const atoll_attention_shape *s, int64_t b,
-                                     int64_t kv, int backward) {
+                                     int64_t kv, enum pass pass) {
   struct cpu_attention a = *all;
   int64_t q = b * s->S * a.q_row + kv * a.heads * a.D, k = b * s->S * a.kv_row + kv * a.D;
   int64_t o = b * s->S * a.o_row + kv * a.heads * a.D, line = (b * s->heads + kv * a.heads) * s->S;
   a.first = kv * a.heads;
   a.keys = s->lengths ? s->lengths[b] : s->S;
   a.q += q, a.k += k, a.v += k;
-  if (backward) {
-    a.o += o, a.d_o += o, a.lse += line, a.delta += line;
+  if (a.p)
+    a.p += line * s->S;
+  if (a.mask)
+    a.dropped += line * s->S, a.mask += line * s->S;
+  if (a.lse)
+    a.lse += line;
+  if (pass == PASS_BACKWARD) {
+    a.o += o, a.d_o += o, a.delta += line;
     a.dq += q, a.dk += k, a.dv += k;
-  } else {
+  } else if (pass == PASS_FORWARD) {
     a.o_out += o, a.lse_out += line;
   }
   return a;
 }
 
 static atoll_err attention(int threads, struct cpu_attention *all, const atoll_attention_shape *s,
-                           const atoll_drop *drop, int backward) {
+                           const atoll_drop *drop, enum pass pass) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t tasks = s->B * s->kv_heads;
   if (tasks == 0 || s->S == 0)
@@ -221,7 +230,7 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
   all->both_ways = s->both_ways, all->scale = s->scale;
   all->threshold = drop_threshold(drop->p), all->keep_scale = drop_scale(drop->p);
   int n = team(threads, tasks);
-  int64_t each = v->attention_scratch(s->S, s->head_dim, backward);
+  int64_t each = v->attention_scratch(s->S, s->head_dim, pass != PASS_FORWARD);
   each = (each + 15) / 16 * 16;
   float *scratch = aligned_alloc(64, (size_t)(each * n) * sizeof *scratch);
   if (!scratch)
@@ -233,12 +242,14 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
 #pragma omp for schedule(dynamic, 1)
     for (int64_t t = 0; t < tasks; t++) {
       int64_t b = t / s->kv_heads;
-      struct cpu_attention a = share_of(all, s, b, t % s->kv_heads, backward);
+      struct cpu_attention a = share_of(all, s, b, t % s->kv_heads, pass);
       atoll_rng_key key = drop_key(drop, b);
       a.key = drop->p > 0 ? &key : NULL;
       a.scratch = mine;
-      if (backward)
+      if (pass == PASS_BACKWARD)
         v->attention_backward(&a);
+      else if (pass == PASS_KEEP)
+        v->keep.attention(&a);
       else
         v->attention_forward(&a);
     }
@@ -250,7 +261,7 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
 static atoll_err cpu_attention_forward(int threads, const float *query, const float *key, const float *value, float *o,
                                        float *lse, const atoll_attention_shape *s, const atoll_drop *drop) {
   struct cpu_attention a = {.q = query, .k = key, .v = value, .o_out = o, .lse_out = lse};
-  return attention(threads, &a, s, drop, 0);
+  return attention(threads, &a, s, drop, PASS_FORWARD);
 }
 
 static atoll_err cpu_attention_backward(int threads, const float *query, const float *key, const float *value,
@@ -267,7 +278,32 @@ static atoll_err cpu_attention_backward(int threads, const float *query, const f
                             .dk = dkey,
                             .dv = dvalue,
                             .delta = delta};
-  return attention(threads, &a, s, drop, 1);
+  return attention(threads, &a, s, drop, PASS_BACKWARD);
+}
+
+atoll_err keep_attention(int threads, const float *query, const float *key, const float *lse,
+                         const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
+  struct cpu_attention a = {
+      .q = query, .k = key, .v = key, .lse = lse, .p = kept->p, .dropped = kept->dropped, .mask = kept->mask};
+  return attention(threads, &a, s, drop, PASS_KEEP);
+}
+
+atoll_err keep_attention_backward(int threads, const float *query, const float *key, const float *value, const float *o,
+                                  const atoll_attention_kept *kept, const float *d_o, float *dquery, float *dkey,
+                                  float *dvalue, float *delta, const atoll_attention_shape *s, const atoll_drop *drop) {
+  struct cpu_attention a = {.q = query,
+                            .k = key,
+                            .v = value,
+                            .o = o,
+                            .d_o = d_o,
+                            .dq = dquery,
+                            .dk = dkey,
+                            .dv = dvalue,
+                            .delta = delta,
+                            .p = kept->p,
+                            .dropped = kept->dropped,
+                            .mask = kept->mask};
+  return attention(threads, &a, s, drop, PASS_BACKWARD);
 }
 
 /* ---- rotary positions ---- */
@@ -571,4 +607,5 @@ static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, floa
 #define TABLE_NAME   "cpu"
 #define TABLE_DTYPE  ATOLL_F32
 #define TABLE_DECODE &decode_cpu
+#define TABLE_KEEP   &keep_cpu
 #include "submit.inc"

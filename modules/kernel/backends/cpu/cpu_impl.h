@@ -21,10 +21,21 @@ struct cpu_attention {
   int64_t keys; /* those behind are padding */
   int both_ways;
   float scale;
+  float *p, *dropped; /* S x S values that are kept, or NULL */
+  uint8_t *mask;
   const atoll_rng_key *key; /* NULL: no dropout */
   uint32_t threshold;
   float keep_scale;
   float *scratch; /* attention_scratch() floats of this thread */
+};
+
+/* Kernels of memory policies (vec_keep.inc). */
+struct cpu_keep {
+  void (*attention)(const struct cpu_attention *a);
+  void (*scale_into)(const float *x, float rstd, float *dx, int64_t C, int accumulate);
+  void (*gelu_root)(const float *x, float *t, int64_t n, int erf);
+  void (*gelu_of_root)(const float *t, float *y, int64_t n, int erf);
+  void (*gelu_root_backward)(const float *dy, const float *t, float *dx, int64_t n, int erf);
 };
 
 struct cpu_vec {
@@ -82,6 +93,7 @@ struct cpu_vec {
   /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive
    */
   double (*fma_loop)(int64_t loops, float *sink);
+  struct cpu_keep keep;
 };
 
 #define CPU_STRIP 64

@@ -535,4 +535,5 @@ static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, floa
 #define TABLE_NAME   "ref"
 #define TABLE_DTYPE  ATOLL_F32
 #define TABLE_DECODE &decode_ref
+#define TABLE_KEEP   NULL
 #include "submit.inc"

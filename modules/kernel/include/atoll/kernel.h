@@ -80,10 +80,13 @@ typedef struct atoll_decode_kernels {
                          const int32_t *at, int64_t R);
 } atoll_decode_kernels;
 
+struct atoll_keep_kernels;
+
 typedef struct atoll_kernels {
   const char *name;   /* "ref", "cpu"; of another dtype than f32 "cpu:bf16" */
   const char *device; /* device kind whose memory it works on; host kernels serve "cpu" and "async" */
   atoll_dtype dtype;  /* of what is passed as void *; atoll_dtype_bytes() is its size */
+  const struct atoll_keep_kernels *keep; /* those of memory policies (kernel_keep.h); NULL: none */
 
   /* y[R,O] = x[R,I] w[O,I]^T + b[O]  (b may be NULL) */
   atoll_err (*linear_forward)(atoll_queue *q, const void *x, const void *w, const void *b, void *y, int64_t R,

@@ -9,9 +9,15 @@
  * brackets. Statistics of norms, and log-sum-exp of attention, come on top. Dropout masks are functions of (seed, step,
  * sample, layer, site) and kept by none of these.
  *
- *    eager_flash  all that backward reads: block input, ln1, qkv, o, r1, ln2, f, gelu(f)
- *    exact20      block input, qkv, o, r1, f; norms and gelu again (0)
+ *    eager        what a framework keeps (2205.05198, table 2, with masks of a byte): eager_flash's, all dropout masks,
+ * and of attention the S x S probabilities before and after dropout; 34 and 5 A B S^2 (66 and 9 in 32 bit) eager_flash
+ * all that backward reads: block input, ln1, qkv, o, r1, ln2, f, gelu(f) exact20      block input, qkv, o, r1, f; norms
+ * and gelu again (0) tempo        (Andoorveedu et al. 2022, by forms of our own) what norms normalised instead of their
+ * input, output and the block's input, exact for any gamma; GELU's root instead of input and output, slope within 2e-5
+ *                 (kernel_keep.h); attention's probabilities before dropout; qkv, o. 20 and 2 A B S^2
+ *    tempo_flash  the same without S x S values
  *    exact18      block input, qkv, o, f; also r1 again (1/12)
+ *    exact16_lossy  block input, qkv, o, r1, and f in 8 bits a value with a scale per row: not exact
  *    exact12      block input, qkv, o, r1; also f (4/12)
  *    exact10      block input, qkv, o (5/12)
  *    exact6       block input, o, r1 (7/12)
@@ -19,7 +25,8 @@
  *    exact2       block input (8/12 and attention)
  *
  * (The frontier of Korthikanti et al. 2022 and Chen et al. 2016, without masks; the last product of a block is never
- * repeated.) Other families keep the values of the same roles. `exact` means exact20. */
+ * repeated.) Other families keep the values of the same roles. `exact` means exact20. `eager`, `tempo` and
+ * `exact16_lossy` need kernels that a table may lack: UNSUPPORTED then. */
 #ifndef ATOLL_LAYER_H
 #define ATOLL_LAYER_H
 
@@ -41,6 +48,10 @@ typedef enum atoll_policy {
   ATOLL_POLICY_EXACT6,
   ATOLL_POLICY_EXACT4,
   ATOLL_POLICY_EXACT2,
+  ATOLL_POLICY_EAGER,
+  ATOLL_POLICY_TEMPO,
+  ATOLL_POLICY_TEMPO_FLASH,
+  ATOLL_POLICY_EXACT16_LOSSY,
   ATOLL_POLICIES
 } atoll_policy;
 ATOLL_API const char *atoll_policy_name(atoll_policy p);
@@ -67,9 +78,9 @@ typedef struct atoll_call {
 
 /** Exact bytes as int expressions over variables "B", "S" of the pool. saved: kept from forward to backward by one
  * micro-batch; carried: kept between backward_input and backward_weight; work: scratch of the largest call
- * (arena-padded). The saved bytes of block and head begin with room for the layer's input x [B,S,H], where a stage lets
- * the layer before write; layer code itself finds x by its argument. A stage's first layer has no such room when its x
- * comes from another stage, which owns that buffer. */
+ * (arena-padded). The saved bytes of head, and of a block whose policy keeps it, begin with room for the input x
+ * [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's first layer
+ * has no such room when its x comes from another stage, which owns that buffer. */
 ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
 ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
@@ -82,6 +93,9 @@ ATOLL_API const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, ato
  * not in it. */
 ATOLL_API void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy p, int64_t *whole, int64_t *attention,
                                 int64_t *mlp);
+
+/** Whether a layer's saved bytes hold its input. */
+ATOLL_API int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy p);
 
 /** Pointers of one layer. weight[i], grad[i] follow atoll_model_layer_params(). All borrowed device memory. */
 typedef struct atoll_layer_buffers {

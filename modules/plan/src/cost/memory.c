@@ -124,6 +124,8 @@ static const atoll_sym *cut_bytes(const builder *k, const atoll_sym *bytes, int6
 }
 
 static const atoll_sym *input_bytes(const builder *k) {
+  if (!atoll_layer_keeps_input(k->m, 1, k->policy))
+    return k->nought;
   const atoll_sym *bytes = mul(k, integer(k, 4 * atoll_model_config(k->m)->width), mul(k, k->B, k->S));
   bytes = mul(k, integer(k, 64), shared(k, bytes, integer(k, 64)));
   return when(k, at_least(k, k->sequence, 1), shared(k, bytes, k->tensor), bytes);

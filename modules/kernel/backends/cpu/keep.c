@@ -1,0 +1,169 @@
+/* The cpu backend's kernels of memory policies (kernel_keep.h), but for attention, which is in cpu.c. */
+#include "atoll/kernel_keep.h"
+
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+
+#include "cpu_impl.h"
+#include "keep_impl.h"
+#include "kernel_impl.h"
+
+enum { BLOCK = 16384, ROWS = 16 };
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* n floats of one value, as gamma, beta or statistics of the usual kernels. */
+static atoll_err constant(int64_t n, float value, float **out) {
+  *out = malloc((size_t)(n + 1) * sizeof **out);
+  if (!*out)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld constants", (long long)n);
+  for (int64_t i = 0; i < n; i++)
+    (*out)[i] = value;
+  return ATOLL_OK;
+}
+
+atoll_err keep_drop_mask(int threads, uint8_t *mask, int64_t B, int64_t inner, const atoll_drop *drop) {
+  enum { BITS = 1024 };
+  uint32_t threshold = drop_threshold(drop->p);
+  int64_t blocks = (inner + BITS - 1) / BITS;
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t k = 0; k < B * blocks; k++) {
+    uint32_t bits[BITS];
+    int64_t b = k / blocks, first = k % blocks * BITS, n = least(BITS, inner - first);
+    atoll_rng_key key = drop_key(drop, b);
+    atoll_rng_fill_bits(&key, (uint64_t)first, (size_t)n, bits);
+    for (int64_t i = 0; i < n; i++)
+      mask[b * inner + first + i] = bits[i] >= threshold;
+  }
+  return ATOLL_OK;
+}
+
+atoll_err keep_drop_backward(int threads, const float *dy, const uint8_t *mask, float *dz, int64_t n, float p) {
+  const float scale = drop_scale(p);
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < n; i++)
+    dz[i] = mask[i] ? dy[i] * scale : 0;
+  return ATOLL_OK;
+}
+
+atoll_err keep_normalize(int threads, const float *x, float *hat, float *rstd, int64_t R, int64_t C, float eps,
+                         int rms) {
+  const struct cpu_vec *v = cpu_vec_best();
+  float *one = NULL, *zero = NULL;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, constant(C, 1, &one));
+  ATOLL_TRY_GOTO(err, done, constant(C, 0, &zero));
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS)
+  for (int64_t r = 0; r < R; r++) {
+    float mean;
+    if (rms) {
+      v->rmsnorm_stats(x + r * C, rstd + r, C, eps);
+      v->rmsnorm_apply(x + r * C, rstd[r], one, hat + r * C, C);
+    } else {
+      v->layernorm_stats(x + r * C, &mean, rstd + r, C, eps);
+      v->layernorm_apply(x + r * C, mean, rstd[r], one, zero, hat + r * C, C);
+    }
+  }
+done:
+  free(one);
+  free(zero);
+  return err;
+}
+
+atoll_err keep_affine(int threads, const float *hat, const float *gamma, const float *beta, float *y, int64_t R,
+                      int64_t C, int rms) {
+  const struct cpu_vec *v = cpu_vec_best();
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS)
+  for (int64_t r = 0; r < R; r++)
+    if (rms)
+      v->rmsnorm_apply(hat + r * C, 1, gamma, y + r * C, C);
+    else
+      v->layernorm_apply(hat + r * C, 0, 1, gamma, beta, y + r * C, C);
+  return ATOLL_OK;
+}
+
+atoll_err keep_norm_backward_input(int threads, const float *dy, const float *hat, const float *rstd,
+                                   const float *gamma, float *dx, int64_t R, int64_t C, int rms, int accumulate) {
+  const struct cpu_vec *v = cpu_vec_best();
+  float *rows = malloc((size_t)(threads * C + 1) * sizeof *rows);
+  if (!rows)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld gradients per thread", (long long)C);
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS)
+  for (int64_t r = 0; r < R; r++) {
+    float *row = rows + omp_get_thread_num() * C;
+    if (rms)
+      v->rmsnorm_backward_input(dy + r * C, hat + r * C, 1, gamma, row, C, 0);
+    else
+      v->layernorm_backward_input(dy + r * C, hat + r * C, 0, 1, gamma, row, C, 0);
+    v->keep.scale_into(row, rstd[r], dx + r * C, C, accumulate);
+  }
+  free(rows);
+  return ATOLL_OK;
+}
+
+atoll_err keep_norm_backward_weight(int threads, const float *dy, const float *hat, float *dgamma, float *dbeta,
+                                    int64_t R, int64_t C, int rms) {
+  const struct cpu_vec *v = cpu_vec_best();
+  float *one = NULL, *zero = NULL;
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, constant(R, 1, &one));
+  ATOLL_TRY_GOTO(err, done, constant(R, 0, &zero));
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t c = 0; c < C; c += CPU_STRIP) {
+    if (rms)
+      v->rmsnorm_backward_weight(dy, hat, one, dgamma, R, C, c, least(CPU_STRIP, C - c));
+    else
+      v->layernorm_backward_weight(dy, hat, zero, one, dgamma, dbeta, R, C, c, least(CPU_STRIP, C - c));
+  }
+done:
+  free(one);
+  free(zero);
+  return err;
+}
+
+atoll_err keep_gelu_root(int threads, const float *x, float *t, int64_t n, int erf) {
+  const struct cpu_vec *v = cpu_vec_best();
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < n; i += BLOCK)
+    v->keep.gelu_root(x + i, t + i, least(BLOCK, n - i), erf);
+  return ATOLL_OK;
+}
+
+atoll_err keep_gelu_of_root(int threads, const float *t, float *y, int64_t n, int erf) {
+  const struct cpu_vec *v = cpu_vec_best();
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < n; i += BLOCK)
+    v->keep.gelu_of_root(t + i, y + i, least(BLOCK, n - i), erf);
+  return ATOLL_OK;
+}
+
+atoll_err keep_gelu_root_backward(int threads, const float *dy, const float *t, float *dx, int64_t n, int erf) {
+  const struct cpu_vec *v = cpu_vec_best();
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (int64_t i = 0; i < n; i += BLOCK)
+    v->keep.gelu_root_backward(dy + i, t + i, dx + i, least(BLOCK, n - i), erf);
+  return ATOLL_OK;
+}
+
+atoll_err keep_pack8(int threads, const float *x, uint8_t *code, float *scale, int64_t R, int64_t C) {
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS)
+  for (int64_t r = 0; r < R; r++) {
+    float most = 0;
+    for (int64_t c = 0; c < C; c++)
+      most = fmaxf(most, fabsf(x[r * C + c]));
+    scale[r] = most / 127;
+    float inverse = most > 0 ? 127 / most : 0;
+    for (int64_t c = 0; c < C; c++)
+      code[r * C + c] = (uint8_t)(x[r * C + c] * inverse + 128.5f);
+  }
+  return ATOLL_OK;
+}
+
+atoll_err keep_unpack8(int threads, const uint8_t *code, const float *scale, float *x, int64_t R, int64_t C) {
+#pragma omp parallel for num_threads(threads) schedule(static, ROWS)
+  for (int64_t r = 0; r < R; r++)
+    for (int64_t c = 0; c < C; c++)
+      x[r * C + c] = (float)(code[r * C + c] - 128) * scale[r];
+  return ATOLL_OK;
+}

@@ -1,0 +1,141 @@
+/* Gradients of all families under all policies, with gammas of 0, 0.01 and below 0: those that claim exactness give
+ * the bits of exact20, the others stay within the error that layer.h states. Odd sizes: width not a multiple of 16,
+ * samples of 1, 17 and 127 tokens. */
+#include "stage_test.h"
+
+static const struct {
+  atoll_family family;
+  const char *name;
+} families[] = {{ATOLL_FAMILY_GPT2, "gpt2"},
+                {ATOLL_FAMILY_LLAMA, "llama"},
+                {ATOLL_FAMILY_BERT, "bert"},
+                {ATOLL_FAMILY_ROBERTA, "roberta"}};
+
+static double stated_error(atoll_policy p) {
+  switch (p) {
+  case ATOLL_POLICY_TEMPO:
+  case ATOLL_POLICY_TEMPO_FLASH:
+    return 1e-4; /* slopes within 2e-5, through the layers behind */
+  case ATOLL_POLICY_EXACT16_LOSSY:
+    return 5e-2; /* eight bits */
+  default:
+    return 0;
+  }
+}
+
+/* Gammas that in-place forms divide by. */
+static void gammas(const atoll_model *m, int param, float *values, int64_t n) {
+  static const float some[] = {1, 0, 0.01f, -0.7f, 1.3f};
+  const atoll_model_param *p = atoll_model_param_at(m, param);
+  for (int64_t i = 0; i < n; i++) {
+    if (p->ndim == 1 && p->init == ATOLL_INIT_ONE)
+      values[i] = some[i % 5];
+    else if (p->ndim == 1)
+      values[i] = 0.1f * (float)(i % 7 - 3);
+  }
+}
+
+static double worst(const atoll_model *m, const result *a, const result *b) {
+  double most = 0, of_all = 0;
+  int64_t at = 0;
+  for (int64_t i = 0; i < b->n; i++)
+    of_all = fmax(of_all, fabs(b->grad[i]));
+  for (int i = 0; i < atoll_model_params_count(m); i++) {
+    double largest = 0, error = 0;
+    for (int64_t n = elements(atoll_model_param_at(m, i)); n > 0; n--, at++) {
+      largest = fmax(largest, fabs(b->grad[at]));
+      error = fmax(error, fabs(a->grad[at] - b->grad[at]));
+      assert_true(isfinite(a->grad[at]));
+    }
+    most = fmax(most, error / fmax(largest, 1e-3 * of_all)); /* a slope of 0 is all rounding */
+  }
+  return most;
+}
+
+enum { SAMPLES = 4, TOKENS = SAMPLES * 127 };
+
+/* Of `S` tokens each; some padded. */
+static samples some_samples(const atoll_model_params *p, int64_t S) {
+  static int32_t tokens[TOKENS], targets[TOKENS], types[TOKENS], lengths[SAMPLES], next[SAMPLES];
+  ids(SAMPLES * S, p->vocab, tokens, targets);
+  for (int64_t i = 0; i < SAMPLES * S; i++)
+    types[i] = (int32_t)(i % (p->types > 0 ? p->types : 1));
+  for (int i = 0; i < SAMPLES; i++) {
+    lengths[i] = (int32_t)(i % 2 && S > 1 ? S - S / 3 : S);
+    next[i] = i % 2;
+  }
+  samples s = {.tokens = tokens, .targets = targets, .loss_scale = 1.0f / (float)(SAMPLES * S)};
+  if (p->types > 0)
+    s.types = types, s.lengths = lengths, s.next = next, s.next_scale = 1.0f / SAMPLES;
+  return s;
+}
+
+static void one(int f, int64_t S, double dropout) {
+  atoll_model_params p;
+  atoll_model_params_init(&p);
+  p.family = families[f].family;
+  p.layers = 2, p.width = 36, p.heads = 6, p.vocab = 67, p.context = 127, p.dropout = dropout, p.init_std = 0.2;
+  p.kv_heads = p.family == ATOLL_FAMILY_LLAMA ? 2 : 0;
+  atoll_model *m = NULL;
+  OK(atoll_model_create(&p, &m));
+  const int whole[] = {0, 4}, cut[] = {0, 2, 4};
+  rig r = rig_open(m, "cpu", "cpu", 1, 0);
+  samples given = some_samples(atoll_model_config(m), S);
+  result expected = run_samples(&r, whole, 1, ATOLL_POLICY_EXACT20, 2, S, 2, gammas, &given);
+  for (int policy = 0; policy < ATOLL_POLICIES; policy++)
+    for (int stages = 1; stages <= 2; stages++) {
+      double limit = stated_error((atoll_policy)policy);
+      result got = run_samples(&r, stages == 1 ? whole : cut, stages, (atoll_policy)policy, 2, S, 2, gammas, &given);
+      double error = worst(m, &got, &expected);
+      if (getenv("ATOLL_TEST_VERBOSE"))
+        printf("%-8s S %-4lld %-14s %.2e\n", families[f].name, (long long)S, atoll_policy_name((atoll_policy)policy),
+               error);
+      if (limit > 0 ? !(error < limit) : error > 0)
+        fail_msg("%s, %lld tokens, %s: error %.3g, stated %.3g", families[f].name, (long long)S,
+                 atoll_policy_name((atoll_policy)policy), error, limit);
+      result_free(&got);
+    }
+  result_free(&expected);
+  rig_close(&r);
+  atoll_model_destroy(&m);
+}
+
+static void plain(void **state) {
+  (void)state;
+  for (int f = 0; f < 4; f++) {
+    one(f, 1, 0);
+    one(f, 17, 0);
+  }
+}
+
+static void dropout(void **state) {
+  (void)state;
+  for (int f = 0; f < 4; f++)
+    one(f, 127, 0.2);
+}
+
+/* A table without the kernels says so. */
+static void lacking(void **state) {
+  (void)state;
+  atoll_model *m = model_of(1, 16, 2, 50, 8, 0);
+  rig r = rig_open(m, "cpu", "ref", 1, 0);
+  atoll_policy policy[] = {ATOLL_POLICY_TEMPO, ATOLL_POLICY_TEMPO, ATOLL_POLICY_TEMPO};
+  atoll_stage_params p = {
+      .first = 0, .last = 3, .policy = policy, .B = 1, .S = 8, .slots = 1, .partials = 1, .train = 1};
+  atoll_stage *s = NULL;
+  int32_t tokens[8], targets[8];
+  float loss[8];
+  ids(8, 50, tokens, targets);
+  atoll_call c = {.B = 1, .S = 8, .loss_scale = 1, .train = 1};
+  OK(atoll_stage_create(m, &p, &r.e, &s));
+  assert_int_equal(atoll_stage_forward(s, 0, &c, NULL, tokens, targets, NULL, loss), ATOLL_UNSUPPORTED);
+  assert_non_null(strstr(atoll_err_message(), "memory policy tempo needs kernels that 'ref' lacks"));
+  atoll_stage_destroy(&s);
+  rig_close(&r);
+  atoll_model_destroy(&m);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout), cmocka_unit_test(lacking)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
