@@ -30,8 +30,13 @@ static void *rank_main(void *arg) {
                        .timeout = 60,
                        .micro = micro};
   v.step[0] = (struct cta_step){.in = K, .out = K, .tiles = tiles[0], .flag = lines[0]};
-  v.step[1] = (struct cta_step){
-      .in = K, .out = N, .w = packed[0], .tiles = tiles[1], .flag = lines[1], .activation = ATOLL_ACTIVATION_RELU};
+  v.step[1] = (struct cta_step){.kind = CTA_PRODUCT,
+                                .in = K,
+                                .out = N,
+                                .w = packed[0],
+                                .tiles = tiles[1],
+                                .flag = lines[1],
+                                .activation = ATOLL_ACTIVATION_RELU};
   v.step[2] = (struct cta_step){.kind = CTA_PRODUCT, .in = N, .out = P, .owner = 1, .w = packed[1]};
   for (int s = 0; s < 3; s++) {
     v.step[s].claim = &claims[s];
