@@ -4,6 +4,7 @@
 
 #include "passes.h"
 #include "program.h"
+#include "storage.h"
 
 /* ---- the oracle ---- */
 
@@ -47,6 +48,7 @@ PASS(cases)
 PASS(domains)
 PASS(gradients)
 PASS(simplify)
+PASS(lift)
 PASS(groups)
 #undef PASS
 static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return rt_pass_vectorize(g, p->vectorize); }
@@ -54,11 +56,11 @@ static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return 
 static const pass passes[] = {
     {"cases", 0, run_cases},     {"domains", 0, run_domains},   {"gradients", 0, run_gradients},
     {"domains", 0, run_domains}, {"simplify", 1, run_simplify}, {"vectorize", 1, run_vectorize},
-    {"groups", 1, run_groups},
+    {"lift", 1, run_lift},       {"groups", 1, run_groups},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return "simplify,vectorize,groups"; }
+const char *atoll_rec_passes(void) { return "simplify,vectorize,lift,groups"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 
@@ -160,4 +162,38 @@ atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec
   int64_t bound[RT_DIMS] = {0};
   ATOLL_TRY(rt_bounds(program->graph, bindings, n, bound));
   return rt_tree_peak_bytes(program->graph, program->schedule.tree, bound, peak);
+}
+
+static void report_node(const rt_graph *g, const rt_storage *s, const atoll_rt *x, FILE *out) {
+  char label[96];
+  fprintf(out, "%s %s ", rt_label(x, label, sizeof label), atoll_dtype_name(x->dtype));
+  switch (s->kind) {
+  case RT_STORE_RING:
+    fprintf(out, "ring of %s, %lld", g->dim[s->dim].name, (long long)s->slots);
+    break;
+  case RT_STORE_POINTS:
+    fprintf(out, "points, %lld", (long long)s->slots);
+    break;
+  default:
+    fputs("one", out);
+  }
+  fprintf(out, ", %lld bytes", (long long)(s->slots * s->bytes));
+  if (s->donor >= 0)
+    fprintf(out, ", in place of %s", rt_label(g->node[s->donor], label, sizeof label));
+  fputc('\n', out);
+}
+
+atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n, FILE *out) {
+  const rt_graph *g = program->graph;
+  rt_storage *s = NULL;
+  int64_t bound[RT_DIMS] = {0}, peak = 0;
+  ATOLL_TRY(rt_bounds(g, bindings, n, bound));
+  ATOLL_TRY(rt_tree_peak_bytes(g, program->schedule.tree, bound, &peak));
+  ATOLL_TRY(rt_storage_choose(g, program->schedule.tree, bound, &s));
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && s[i].kind != RT_STORE_NONE)
+      report_node(g, &s[i], g->node[i], out);
+  fprintf(out, "peak %lld bytes\n", (long long)peak);
+  free(s);
+  return ATOLL_OK;
 }

@@ -62,8 +62,9 @@ enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES, RT_LOOPS = 24 };
   ELEMENT(MUL, 2)                                                                                                      \
   ELEMENT(DIV, 2)                                                                                                      \
   ELEMENT(POW, 2)                                                                                                      \
-  ELEMENT(MIN, 2) ELEMENT(MAX, 2) ELEMENT(LT, 2) ELEMENT(LE, 2) ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2)          \
-      ELEMENT(OR, 2) ELEMENT(WHERE, 3)
+  ELEMENT(MIN, 2)                                                                                                      \
+  ELEMENT(MAX, 2)                                                                                                      \
+  ELEMENT(LT, 2) ELEMENT(LE, 2) ELEMENT(EQ, 2) ELEMENT(NE, 2) ELEMENT(AND, 2) ELEMENT(OR, 2) ELEMENT(WHERE, 3)
 
 typedef enum rt_op {
 #define RT_OP_ENUM(name, inputs) RT_##name,

@@ -17,6 +17,8 @@ atoll_err rt_pass_gradients(rt_graph *g);
 atoll_err rt_pass_simplify(rt_graph *g);
 /* Dimensions, separated by commas (NULL: none), become leading axes where that is possible; each ends with simplify. */
 atoll_err rt_pass_vectorize(rt_graph *g, const char *dims);
+/* Sums over whole dimensions become running sums; ends with simplify. */
+atoll_err rt_pass_lift(rt_graph *g);
 /* Sets `group` of nodes that become one statement. */
 atoll_err rt_pass_groups(rt_graph *g);
 

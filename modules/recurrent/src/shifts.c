@@ -1,5 +1,5 @@
 /* Loops by levels. At each level the statements' strongly connected components are taken in the order of dependences;
- * neighbours share a loop over one dimension, in one direction, as far as shifts allow: with theta(S) = +-p_d +
+ * as many as possible share a loop over one dimension, in one direction, where shifts allow it: with theta(S) = +-p_d +
  * shift(S), an edge whose least distance along the dimension is m wants shift(reader) >= shift(source) - m, a system of
  * difference constraints that Bellman and Ford's algorithm solves or proves to have none. Edges that come out strictly
  * satisfied are done, the rest goes to the next level. (Allen and Kennedy's loop distribution with shifted fusion.) */
@@ -164,12 +164,12 @@ static void connect(struct search *c, int v) {
 
 /* ---- one loop ---- */
 
-/* Shifts for the statements of components [first, last] along d; 0 when there are none. */
-static int try_loop(struct shifts *a, const int *in, int first, int last, int d, int direction) {
+/* Shifts for the statements of the components in `cluster` along d; 0 when there are none. */
+static int try_loop(struct shifts *a, const int *in, const char *cluster, int d, int direction) {
   statement *s = a->s;
   int count = 0;
   for (int i = 0; i < a->statements; i++) {
-    if (!in[i] || s[i].component < first || s[i].component > last)
+    if (!in[i] || !cluster[s[i].component])
       continue;
     if (!rt_has(a->g->node[s[i].node], d) || s[i].used >> d & 1u)
       return 0;
@@ -181,8 +181,7 @@ static int try_loop(struct shifts *a, const int *in, int first, int last, int d,
     for (int k = 0; k < a->edges; k++) {
       const edge *e = &a->e[k];
       const statement *r = &s[e->reader], *q = &s[e->src];
-      if (e->done || !in[e->reader] || !in[e->src] || r->component < first || r->component > last ||
-          q->component < first || q->component > last)
+      if (e->done || !in[e->reader] || !in[e->src] || !cluster[r->component] || !cluster[q->component])
         continue;
       if (!e->bounded[d][direction])
         return 0;
@@ -206,14 +205,14 @@ static void put(statement *s, int dim, int sign, int64_t shift) {
 
 static atoll_err level(struct shifts *a, const int *in);
 
-/* The cluster of components [first, last] gets this loop, then the next level. */
-static atoll_err descend(struct shifts *a, const int *in, int first, int last, int d, int direction) {
+/* The cluster gets this loop, then the next level. */
+static atoll_err descend(struct shifts *a, const int *in, const char *cluster, int d, int direction) {
   statement *s = a->s;
   int *inner = calloc((size_t)a->statements + 1, sizeof *inner);
   if (!inner)
     return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
   for (int i = 0; i < a->statements; i++)
-    if (in[i] && s[i].component >= first && s[i].component <= last) {
+    if (in[i] && cluster[s[i].component]) {
       inner[i] = 1;
       put(&s[i], d, direction ? -1 : 1, s[i].shift);
     }
@@ -227,10 +226,21 @@ static atoll_err descend(struct shifts *a, const int *in, int first, int last, i
   return err;
 }
 
+static int is_read(const struct shifts *a, const int *in, int i) {
+  for (int k = 0; k < a->edges; k++)
+    if (!a->e[k].done && a->e[k].src == i && in[a->e[k].reader])
+      return 1;
+  return 0;
+}
+
 static int find_components(struct shifts *a, const int *in, int *stack) {
   struct search c = {.a = a, .in = in, .stack = stack};
   for (int i = 0; i < a->statements; i++)
     a->s[i].visit = 0;
+  /* From what nothing reads, so that a source comes right before its first reader and not as early as it could. */
+  for (int i = 0; i < a->statements; i++)
+    if (in[i] && !a->s[i].visit && !is_read(a, in, i))
+      connect(&c, i);
   for (int i = 0; i < a->statements; i++)
     if (in[i] && !a->s[i].visit)
       connect(&c, i);
@@ -248,49 +258,144 @@ static int has_cycle(const struct shifts *a, const int *in, int component) {
   return 0;
 }
 
-/* The longest cluster that starts at component `first`. */
-static int choose(struct shifts *a, const int *in, int first, int components, int *dim, int *direction) {
-  int best = -1;
+/* Whether component c reads one that is marked. */
+static int reads_marked(const struct shifts *a, const int *in, int c, const char *marked) {
+  for (int k = 0; k < a->edges; k++) {
+    const edge *e = &a->e[k];
+    if (!e->done && in[e->reader] && in[e->src] && a->s[e->reader].component == c && marked[a->s[e->src].component])
+      return 1;
+  }
+  return 0;
+}
+
+/* Collects what can share a loop over d: components are taken in order, one that cannot join is passed over, and with
+ * it all that depend on it. Returns their number. */
+static int gather(struct shifts *a, const int *in, int components, const char *placed, const char *late, int d, int way,
+                  char *cluster, char *passed) {
+  int n = 0;
+  memset(cluster, 0, (size_t)components);
+  memset(passed, 0, (size_t)components);
+  for (int c = 0; c < components; c++) {
+    if (placed[c])
+      continue;
+    if (late[c]) {
+      passed[c] = 1;
+      continue;
+    }
+    cluster[c] = 1;
+    if (!reads_marked(a, in, c, passed) && try_loop(a, in, cluster, d, way)) {
+      n++;
+      continue;
+    }
+    cluster[c] = 0;
+    passed[c] = 1;
+    if (n == 0) /* the first must be in it */
+      return 0;
+  }
+  return n;
+}
+
+/* The largest cluster with the first component that has no place yet; none: dim stays -1 and it is alone. */
+static void choose(struct shifts *a, const int *in, int components, const char *placed, const char *late, char *cluster,
+                   char *passed, int *dim, int *direction) {
+  int best = 0, first = 0;
+  *dim = -1;
   for (int d = 0; d < a->g->dims; d++)
     for (int way = 0; way < 2; way++) {
-      int last = first;
-      while (last < components && try_loop(a, in, first, last, d, way))
-        last++;
-      if (last - 1 > best && last > first) {
-        best = last - 1;
+      int n = gather(a, in, components, placed, late, d, way, cluster, passed);
+      if (n > best) {
+        best = n;
         *dim = d;
         *direction = way;
       }
     }
-  return best;
+  if (*dim >= 0) {
+    (void)gather(a, in, components, placed, late, *dim, *direction, cluster, passed);
+    return;
+  }
+  while (placed[first] || late[first])
+    first++;
+  memset(cluster, 0, (size_t)components);
+  cluster[first] = 1;
+}
+
+/* The dimension that most statements without a place have is left for last: what lacks it and can come now would else
+ * stand between statements that could share its loop. */
+static void postpone(const struct shifts *a, const int *in, int components, const char *placed, char *late) {
+  int count[RT_DIMS] = {0}, most = 0, ready = 0;
+  for (int i = 0; i < a->statements; i++)
+    for (int d = 0; d < a->g->dims && in[i] && !placed[a->s[i].component]; d++)
+      count[d] += rt_has(a->g->node[a->s[i].node], d) && !(a->s[i].used >> d & 1u);
+  for (int d = 1; d < a->g->dims; d++)
+    if (count[d] > count[most])
+      most = d;
+  memset(late, 0, (size_t)components);
+  for (int i = 0; i < a->statements; i++)
+    if (in[i] && rt_has(a->g->node[a->s[i].node], most))
+      late[a->s[i].component] = 1;
+  for (int c = 0; c < components; c++) {
+    if (placed[c] || late[c])
+      continue;
+    int waits = 0;
+    for (int k = 0; k < a->edges && !waits; k++) {
+      const edge *e = &a->e[k];
+      waits = !e->done && in[e->reader] && in[e->src] && a->s[e->reader].component == c &&
+              a->s[e->src].component != c && !placed[a->s[e->src].component];
+    }
+    ready |= !waits;
+    late[c] = (char)waits;
+  }
+  if (!ready)
+    memset(late, 0, (size_t)components);
+}
+
+struct level {
+  char *placed, *late, *cluster, *passed;
+  int *stack, *component;
+};
+
+static atoll_err order_level(struct shifts *a, const int *in, struct level *l) {
+  int components = find_components(a, in, l->stack), left = components;
+  for (int i = 0; i < a->statements; i++)
+    l->component[i] = a->s[i].component;
+  for (int index = 0; left > 0; index++) {
+    int d = -1, direction = 0;
+    for (int i = 0; i < a->statements; i++) /* deeper levels number components anew */
+      a->s[i].component = l->component[i];
+    postpone(a, in, components, l->placed, l->late);
+    choose(a, in, components, l->placed, l->late, l->cluster, l->passed, &d, &direction);
+    for (int c = 0; c < components; c++) {
+      if (!l->cluster[c])
+        continue;
+      if (d < 0 && has_cycle(a, in, c))
+        return atoll_fail(ATOLL_INFEASIBLE, "schedule: no loop over one dimension orders a recurrence");
+      l->placed[c] = 1;
+      left--;
+    }
+    for (int i = 0; i < a->statements; i++)
+      if (in[i] && l->cluster[a->s[i].component])
+        put(&a->s[i], -1, 0, index);
+    if (d >= 0 && try_loop(a, in, l->cluster, d, direction))
+      ATOLL_TRY(descend(a, in, l->cluster, d, direction));
+  }
+  return ATOLL_OK;
 }
 
 static atoll_err level(struct shifts *a, const int *in) {
-  int *stack = calloc((size_t)a->statements + 1, sizeof *stack),
-      *component = calloc((size_t)a->statements + 1, sizeof *component);
-  atoll_err err = stack && component ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "schedule: no memory");
-  int components = err == ATOLL_OK ? find_components(a, in, stack) : 0;
-  for (int i = 0; i < a->statements && err == ATOLL_OK; i++)
-    component[i] = a->s[i].component;
-  for (int first = 0, cluster = 0; first < components && err == ATOLL_OK; cluster++) {
-    int d = -1, direction = 0;
-    /* deeper levels number components anew */
-    for (int i = 0; i < a->statements; i++)
-      a->s[i].component = component[i];
-    int last = choose(a, in, first, components, &d, &direction);
-    if (last < 0 && has_cycle(a, in, first)) {
-      err = atoll_fail(ATOLL_INFEASIBLE, "schedule: no loop over one dimension orders a recurrence");
-      break;
-    }
-    for (int i = 0; i < a->statements; i++)
-      if (in[i] && a->s[i].component >= first && a->s[i].component <= (last < 0 ? first : last))
-        put(&a->s[i], -1, 0, cluster);
-    if (last >= 0 && try_loop(a, in, first, last, d, direction))
-      err = descend(a, in, first, last, d, direction);
-    first = last < 0 ? first + 1 : last + 1;
-  }
-  free(stack);
-  free(component);
+  size_t n = (size_t)a->statements + 1;
+  struct level l = {calloc(n, 1), calloc(n, 1),           calloc(n, 1),
+                    calloc(n, 1), calloc(n, sizeof(int)), calloc(n, sizeof(int))};
+  atoll_err err = ATOLL_OK;
+  if (l.placed && l.late && l.cluster && l.passed && l.stack && l.component)
+    err = order_level(a, in, &l);
+  else
+    err = atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  free(l.placed);
+  free(l.late);
+  free(l.cluster);
+  free(l.passed);
+  free(l.stack);
+  free(l.component);
   return err;
 }
 

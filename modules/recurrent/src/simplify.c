@@ -14,8 +14,10 @@ static void redirect(rt_graph *g, const atoll_rt *old, atoll_rt *by) {
     for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++)
       if (g->node[i]->in[k].src == old->id)
         g->node[i]->in[k].src = by->id;
-  if (old->where != by->where)
-    by->where = NULL; /* needed wherever either was; the domain pass tells */
+  if (old->where && by->where) /* needed wherever either was */
+    by->where = atoll_sym_binary(g->syms, ATOLL_SYM_OR, by->where, old->where);
+  else
+    by->where = NULL;
   by->accumulates |= old->accumulates;
   if (!by->name)
     by->name = old->name;
@@ -242,6 +244,60 @@ static int pick_repeated(atoll_rt *x) {
   return 1;
 }
 
+/* x of scalars, where x and its operands are scalars that were repeated: computed once, then repeated. */
+static int expand_last(atoll_rt *x) {
+  rt_graph *g = x->g;
+  atoll_rt *scalar[3];
+  int repeated = 0;
+  if (!rt_is_element(x->op) || x->axes == 0)
+    return 0;
+  for (int k = 0; k < x->inputs; k++) {
+    atoll_rt *y = rt_src(g, &x->in[k]);
+    if (!rt_is_identity(g, &x->in[k]))
+      return 0;
+    if (y->op == RT_EXPAND && rt_is_identity(g, &y->in[0])) {
+      repeated = 1;
+      y = rt_src(g, &y->in[0]);
+    }
+    if (y->axes)
+      return 0;
+    scalar[k] = y;
+  }
+  atoll_rt *once = repeated ? rt_element(x->op, x->inputs, scalar) : NULL;
+  if (!once)
+    return 0;
+  once->dtype = x->dtype;
+  x->op = RT_EXPAND;
+  x->inputs = 0;
+  return rt_connect(x, once) != NULL;
+}
+
+/* A reshape or a repetition of a repeated scalar repeats the scalar; an expression without variables is a number. */
+static int repeat_directly(atoll_rt *x) {
+  rt_graph *g = x->g;
+  int64_t v;
+  if (x->op == RT_EVAL && x->axes == 0 && rt_is_const(x->expr, &v) && !x->dims) {
+    x->op = RT_CONST;
+    x->value = (double)v;
+    x->expr = NULL;
+    return 1;
+  }
+  if (x->op != RT_RESHAPE && x->op != RT_EXPAND)
+    return 0;
+  const atoll_rt *y = rt_src(g, &x->in[0]);
+  if (!rt_is_identity(g, &x->in[0]))
+    return 0;
+  if (x->op == RT_EXPAND && y->op == RT_RESHAPE && rt_is_identity(g, &y->in[0]) && rt_src(g, &y->in[0])->axes == 0) {
+    x->in[0] = y->in[0];
+    return 1;
+  }
+  if (y->op != RT_EXPAND || !rt_is_identity(g, &y->in[0]) || rt_src(g, &y->in[0])->axes)
+    return 0;
+  x->in[0] = y->in[0];
+  x->op = RT_EXPAND;
+  return 1;
+}
+
 /* A sum over an axis of a contraction is the contraction without that label. */
 static int sum_of_einsum(atoll_rt *x) {
   rt_graph *g = x->g;
@@ -371,8 +427,9 @@ static int algebra(rt_graph *g) {
   for (int i = 0; i < g->nodes; i++) {
     atoll_rt *x = g->node[i];
     if (x)
-      changed |= drop_neutral(x) || merge_chain(x) || pick_repeated(x) || sum_of_einsum(x) || sum_at_source(x) ||
-                 sum_of_permute(x) || drop_permute(x) || read_scalar(x) || fold_constants(x);
+      changed |= drop_neutral(x) || expand_last(x) || repeat_directly(x) || merge_chain(x) || pick_repeated(x) ||
+                 sum_of_einsum(x) || sum_at_source(x) || sum_of_permute(x) || drop_permute(x) || read_scalar(x) ||
+                 fold_constants(x);
   }
   return changed;
 }

@@ -79,12 +79,21 @@ static int can_change(const struct vectorization *a, const atoll_rt *x) {
   }
 }
 
-/* A PICK with a mask looks at single points; its source stays one of points. */
-static void keep_for_masks(struct vectorization *a) {
+/* A PICK with a mask looks at single points, and its view may be ragged; the source stays one of points then. */
+static void keep_for_picks(struct vectorization *a) {
   for (int i = 0; i < a->nodes; i++) {
     const atoll_rt *x = a->g->node[i];
-    if (x && x->op == RT_PICK && x->expr)
-      a->chosen[x->in[0].src] = 0;
+    if (!x || x->op != RT_PICK)
+      continue;
+    const atoll_rt *src = rt_src(a->g, &x->in[0]);
+    unsigned sliced = 0, shape = 0;
+    for (int d = 0; d < a->g->dims; d++)
+      if (rt_has(src, d) && x->in[0].item[d].hi)
+        sliced |= 1u << d;
+    for (int k = 0; k < src->axes; k++)
+      shape |= rt_dims_of(a->g, src->shape[k]);
+    if (x->expr || shape & sliced)
+      a->chosen[src->id] = 0;
   }
 }
 
@@ -335,7 +344,7 @@ static atoll_err vectorize(rt_graph *g, int d) {
   if (err == ATOLL_OK) {
     for (int i = 0; i < g->nodes; i++)
       a.chosen[i] = (char)(g->node[i] && can_change(&a, g->node[i]));
-    keep_for_masks(&a);
+    keep_for_picks(&a);
     err = change(&a, was_batch);
   }
   free(a.chosen);

@@ -44,6 +44,7 @@ static void schedules_keep_the_meaning(void **state) {
     compare(seed, &(atoll_rec_params){.passes = "", .budget = ISL}, "order by isl");
     compare(seed, &(atoll_rec_params){.passes = "simplify"}, "simplify");
     compare(seed, &(atoll_rec_params){.passes = "simplify,groups"}, "groups");
+    compare(seed, &(atoll_rec_params){.passes = "lift"}, "lift");
     compare(seed, &(atoll_rec_params){.vectorize = "b"}, "vectorize b");
     compare(seed, &(atoll_rec_params){.vectorize = "b,l"}, "vectorize b and l");
   }

@@ -254,5 +254,10 @@ ATOLL_API atoll_err atoll_rec_run(const atoll_rec_program *program, const atoll_
 ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                          int64_t *peak);
 
+/** One line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of t, 16", "points,
+ * 40"), bytes of all its slots, and the tensor whose storage it takes over, if any; then the exact peak. */
+ATOLL_API atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
+                                     FILE *out);
+
 ATOLL_END_C
 #endif
