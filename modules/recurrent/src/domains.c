@@ -202,18 +202,39 @@ static int is_leaf(const rt_graph *g, int id) {
   return 0;
 }
 
+/* Cases that no needed point uses go. Other edges to what is not needed read nothing (empty slices) or are there for
+ * the shape; such sources stay, without a domain. */
+static void settle_edges(struct analysis *a, atoll_rt *x) {
+  rt_graph *g = a->g;
+  int kept = 0;
+  for (int k = 0; k < x->inputs; k++) {
+    atoll_rt *src = rt_src(g, &x->in[k]);
+    int needed = a->need[src->id] != NULL;
+    if (x->op == RT_MERGE && !needed)
+      continue;
+    if (!needed && !is_leaf(g, src->id)) {
+      src->inputs = 0;
+      src->where = atoll_sym_bool(g->syms, 0);
+      a->growths[src->id] = -1; /* marks it as kept */
+    }
+    x->in[kept++] = x->in[k];
+  }
+  x->inputs = kept;
+}
+
 static atoll_err conclude(struct analysis *a) {
   rt_graph *g = a->g;
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && a->need[i])
+      settle_edges(a, g->node[i]);
   for (int i = 0; i < g->nodes; i++) {
     atoll_rt *x = g->node[i];
-    if (!x)
+    if (!x || (!a->need[i] && a->growths[i] < 0))
       continue;
-    if (!a->need[i] && !is_leaf(g, i)) {
-      g->node[i] = NULL;
-      continue;
-    }
-    if (!a->need[i]) { /* kept for its shape alone */
-      x->inputs = 0;
+    if (!a->need[i]) {
+      x->inputs = 0; /* a leaf is kept for its shape alone */
+      if (!is_leaf(g, i))
+        g->node[i] = NULL;
       continue;
     }
     isl_set *box = isl_set_intersect_params(rt_poly_box(a->ctx, x), isl_set_copy(a->context));

@@ -121,8 +121,62 @@ static void place(struct fusion *a, atoll_rt *x) {
   }
 }
 
+/* ---- values that depend on the point alone ---- */
+
+static int depends_on_point_alone(const rt_graph *g, const atoll_rt *x) {
+  if (x->op == RT_EVAL)
+    return 1;
+  if (!rt_is_element(x->op) && x->op != RT_RESHAPE && x->op != RT_EXPAND)
+    return 0;
+  for (int k = 0; k < x->inputs; k++) {
+    const atoll_rt *src = rt_src(g, &x->in[k]);
+    if (src->op != RT_CONST && !(rt_is_identity(g, &x->in[k]) && depends_on_point_alone(g, src)))
+      return 0;
+  }
+  return 1;
+}
+
+/* The only reader, or one of several that have the same domain; NULL: there are others, or none has more dimensions. */
+static const atoll_rt *common_reader(const rt_graph *g, const atoll_rt *x) {
+  const atoll_rt *found = NULL;
+  for (int i = 0; i < g->nodes; i++)
+    for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
+      const atoll_rt *y = g->node[i];
+      if (y->in[k].src != x->id)
+        continue;
+      if (!rt_is_identity(g, &y->in[k]) || !fusible(y) ||
+          (found && (found->dims != y->dims || found->where != y->where)))
+        return NULL;
+      found = y;
+    }
+  return found && found->dims != x->dims && !(x->dims & ~found->dims) ? found : NULL;
+}
+
+/* What costs no memory traffic to compute is computed where it is read, rather than kept for all of a reader's points.
+ */
+static void follow_readers(rt_graph *g) {
+  for (int changed = 1; changed;) {
+    changed = 0;
+    for (int i = g->nodes - 1; i >= 0; i--) {
+      atoll_rt *x = g->node[i];
+      const atoll_rt *y = x && x->dims && depends_on_point_alone(g, x) ? common_reader(g, x) : NULL;
+      if (!y)
+        continue;
+      x->dims = y->dims;
+      x->where = y->where;
+      for (int j = 0; j < g->nodes; j++)
+        for (int k = 0; g->node[j] && k < g->node[j]->inputs; k++)
+          for (int d = 0; d < g->dims && g->node[j]->in[k].src == i; d++)
+            if (rt_has(x, d))
+              g->node[j]->in[k].item[d] = (rt_item){g->dim[d].var, NULL};
+      changed = 1;
+    }
+  }
+}
+
 static atoll_err fuse(struct fusion *a) {
   rt_graph *g = a->g;
+  follow_readers(g);
   for (int i = 0; i < g->nodes; i++) {
     atoll_rt *x = g->node[i];
     if (!x)
