@@ -6,11 +6,45 @@
 
 #include "schedule.h"
 
+#define BLOCKS_REMEMBERED 8
+
 /* What one layer holds: saved, carried, and one list of scratch for each kind of call. */
 typedef struct lists {
   layer_pieces saved, carried, work[STEP_KINDS];
   int works;
 } lists;
+
+/* Of a block; planners ask for the same few over and over, for every layer of every slice. */
+static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy policy, lists *out) {
+  static _Thread_local struct {
+    int known, first;
+    atoll_policy policy;
+    atoll_model_params config;
+    lists l;
+  } memo[BLOCKS_REMEMBERED];
+  static _Thread_local int next;
+  const atoll_model_params *config = atoll_model_config(m);
+  for (int i = 0; i < BLOCKS_REMEMBERED; i++)
+    if (memo[i].known && memo[i].policy == policy && memo[i].first == (layer == 1) &&
+        memcmp(&memo[i].config, config, sizeof *config) == 0) {
+      *out = memo[i].l;
+      return ATOLL_OK;
+    }
+  block_plan b;
+  ATOLL_TRY(block_make(m, layer, policy, &b));
+  out->saved = b.saved;
+  out->carried = b.carried;
+  out->works = STEP_KINDS;
+  for (int i = 0; i < STEP_KINDS; i++)
+    out->work[i] = b.call[i].work;
+  memo[next].known = 1;
+  memo[next].first = layer == 1;
+  memo[next].policy = policy;
+  memcpy(&memo[next].config, config, sizeof *config);
+  memo[next].l = *out;
+  next = (next + 1) % BLOCKS_REMEMBERED;
+  return ATOLL_OK;
+}
 
 static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, lists *out) {
   memset(out, 0, sizeof *out);
@@ -23,20 +57,12 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
     (atoll_model_causal(m) ? head_work_pieces : masked_work_pieces)(m, &out->work[0]);
     return ATOLL_OK;
   case ATOLL_LAYER_BLOCK:
-    break;
+    return block_lists(m, layer, policy, out);
   default:
     out->works = 1;
     embed_work_pieces(m, &out->work[0]);
     return ATOLL_OK;
   }
-  block_plan b;
-  ATOLL_TRY(block_make(m, layer, policy, &b));
-  out->saved = b.saved;
-  out->carried = b.carried;
-  out->works = STEP_KINDS;
-  for (int i = 0; i < STEP_KINDS; i++)
-    out->work[i] = b.call[i].work;
-  return ATOLL_OK;
 }
 
 /* About 64 MiB of logits, a power of two of rows. Fewer rows would read the embedding table more often, more would only
@@ -86,7 +112,9 @@ int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy,
 int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
   lists l;
   int64_t most = 0;
-  for (int i = 0; lists_of(m, layer, policy, &l) == ATOLL_OK && i < l.works; i++) {
+  if (lists_of(m, layer, policy, &l) != ATOLL_OK)
+    return 0;
+  for (int i = 0; i < l.works; i++) {
     int64_t b = pieces_bytes(&l.work[i], B, S);
     most = b > most ? b : most;
   }
