@@ -114,23 +114,7 @@ static int visit_member(const rt_graph *g, int id, int head, char *seen, int *li
   return n + 1;
 }
 
-atoll_err rt_group_members(const rt_graph *g, int head, int **members, int *n) {
-  int *list = malloc((size_t)(g->nodes + 1) * sizeof *list);
-  char *seen = calloc((size_t)g->nodes + 1, 1);
-  *n = 0;
-  if (!list || !seen) {
-    free(list);
-    free(seen);
-    return atoll_fail(ATOLL_NOMEM, "recurrent groups: no memory");
-  }
-  for (int i = 0; i < g->nodes; i++)
-    if (in_group(g, i, head))
-      *n = visit_member(g, i, head, seen, list, *n);
-  free(seen);
-  *members = list;
-  return ATOLL_OK;
-}
-
+/* 1 when something outside of its group reads the value, or the same group at another point. */
 int rt_is_read_outside(const rt_graph *g, const atoll_rt *x) {
   for (int i = 0; i < g->nodes; i++)
     for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
@@ -141,51 +125,87 @@ int rt_is_read_outside(const rt_graph *g, const atoll_rt *x) {
   return 0;
 }
 
+void rt_members_destroy(rt_members *m) {
+  free(m->first);
+  free(m->count);
+  free(m->list);
+  free(m->kept);
+  memset(m, 0, sizeof *m);
+}
+
+atoll_err rt_members_create(const rt_graph *g, rt_members *out) {
+  size_t n = (size_t)g->nodes + 1;
+  rt_members m = {calloc(n, sizeof(int)), calloc(n, sizeof(int)), calloc(n, sizeof(int)), calloc(n, 1)};
+  char *seen = calloc(n, 1);
+  int used = 0;
+  if (!m.first || !m.count || !m.list || !m.kept || !seen) {
+    free(seen);
+    rt_members_destroy(&m);
+    return atoll_fail(ATOLL_NOMEM, "recurrent groups: no memory");
+  }
+  for (int i = 0; i < g->nodes; i++) {
+    if (!g->node[i])
+      continue;
+    m.kept[i] = (char)(g->node[i]->op != RT_SINK && rt_is_read_outside(g, g->node[i]));
+    if (rt_head(g->node[i]) != i)
+      continue;
+    m.first[i] = used;
+    for (int k = 0; k < g->nodes; k++)
+      if (in_group(g, k, i))
+        used = visit_member(g, k, i, seen, m.list, used);
+    m.count[i] = used - m.first[i];
+  }
+  free(seen);
+  *out = m;
+  return ATOLL_OK;
+}
+
 /* ---- execution and memory ---- */
 
 struct execution {
   rt_interp *it;
   const rt_graph *g;
+  rt_members m;
 };
 
 /* Temporaries of a group go when it is done. */
-static atoll_err execute_group(const struct execution *a, const atoll_rt *head, const int64_t *point) {
-  int *member = NULL, n = 0;
-  ATOLL_TRY(rt_group_members(a->g, head->id, &member, &n));
-  atoll_err err = ATOLL_OK;
-  for (int i = 0; i < n && err == ATOLL_OK; i++)
-    err = rt_interp_execute(a->it, a->g->node[member[i]], point);
-  for (int i = 0; i < n && err == ATOLL_OK; i++) {
+static atoll_err execute_group(const struct execution *a, int head, const int64_t *point) {
+  const int *member = a->m.list + a->m.first[head], n = a->m.count[head];
+  for (int i = 0; i < n; i++)
+    ATOLL_TRY(rt_interp_execute(a->it, a->g->node[member[i]], point));
+  for (int i = 0; i < n; i++) {
     const atoll_rt *x = a->g->node[member[i]];
-    if (x->op != RT_SINK && !rt_is_read_outside(a->g, x))
-      err = rt_interp_free(a->it, x, point);
+    if (x->op != RT_SINK && !a->m.kept[x->id])
+      ATOLL_TRY(rt_interp_free(a->it, x, point));
   }
-  free(member);
-  return err;
+  return ATOLL_OK;
 }
 
 static atoll_err execute(void *arg, rt_statement what, const atoll_rt *x, const int64_t *point) {
   const struct execution *a = arg;
-  return what == RT_DO_EXECUTE ? execute_group(a, x, point) : rt_interp_free(a->it, x, point);
+  return what == RT_DO_EXECUTE ? execute_group(a, x->id, point) : rt_interp_free(a->it, x, point);
 }
 
 atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree) {
-  struct execution a = {it, g};
+  struct execution a = {.it = it, .g = g};
   rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.bound, rt_interp_bounds(it), sizeof env.bound);
-  return rt_tree_walk(g, tree, &env, execute, &a);
+  ATOLL_TRY(rt_members_create(g, &a.m));
+  atoll_err err = rt_tree_walk(g, tree, &env, execute, &a);
+  rt_members_destroy(&a.m);
+  return err;
 }
 
 struct account {
   const rt_graph *g;
   rt_env env;
-  char *kept; /* per node: read outside of its group */
+  rt_members m;
   int64_t now, peak;
 };
 
 static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *point, int sign) {
   int64_t bytes = (int64_t)atoll_dtype_bytes(x->dtype), extent;
-  if (x->op == RT_SINK || !a->kept[x->id])
+  if (!a->m.kept[x->id])
     return ATOLL_OK;
   memcpy(a->env.dim, point, sizeof a->env.dim);
   for (int k = 0; k < x->axes; k++) {
@@ -202,23 +222,19 @@ static atoll_err account(void *arg, rt_statement what, const atoll_rt *x, const 
   struct account *a = arg;
   if (what == RT_DO_FREE)
     return count(a, x, point, -1);
-  for (int i = 0; i < a->g->nodes; i++)
-    if (in_group(a->g, i, x->id))
-      ATOLL_TRY(count(a, a->g->node[i], point, 1));
+  for (int i = 0; i < a->m.count[x->id]; i++)
+    ATOLL_TRY(count(a, a->g->node[a->m.list[a->m.first[x->id] + i]], point, 1));
   return ATOLL_OK;
 }
 
 atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak) {
-  struct account a = {.g = g, .kept = calloc((size_t)g->nodes + 1, 1)};
+  struct account a = {.g = g, .now = 0};
   rt_env env = {{0}, {0}, {0}, {0}};
-  if (!a.kept)
-    return atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
   memcpy(env.bound, bound, sizeof env.bound);
   memcpy(a.env.bound, bound, sizeof env.bound);
-  for (int i = 0; i < g->nodes; i++)
-    a.kept[i] = (char)(g->node[i] && rt_is_read_outside(g, g->node[i]));
+  ATOLL_TRY(rt_members_create(g, &a.m));
   atoll_err err = rt_tree_walk(g, tree, &env, account, &a);
-  free(a.kept);
+  rt_members_destroy(&a.m);
   if (err == ATOLL_OK)
     *peak = a.peak;
   return err;

@@ -39,9 +39,15 @@ void rt_tree_print(const rt_graph *g, const rt_tree *tree, FILE *out);
 typedef atoll_err (*rt_tree_visit)(void *arg, rt_statement what, const atoll_rt *x, const int64_t point[RT_DIMS]);
 atoll_err rt_tree_walk(const rt_graph *g, const rt_tree *tree, rt_env *env, rt_tree_visit f, void *arg);
 
-/* Nodes of the group whose head is `head`, in an order of execution; owned by the caller (free). */
-atoll_err rt_group_members(const rt_graph *g, int head, int **members, int *n);
-/* 1 when something outside of its group reads the value, or the same group at another point. */
+/* Members of all groups, in an order of execution, and which values leave theirs. */
+typedef struct rt_members {
+  int *first, *count; /* per head: its members are list[first] ... */
+  int *list;
+  char *kept; /* per node: something outside of its group reads it, or the same group at another point */
+} rt_members;
+
+atoll_err rt_members_create(const rt_graph *g, rt_members *out);
+void rt_members_destroy(rt_members *m);
 int rt_is_read_outside(const rt_graph *g, const atoll_rt *x);
 
 /* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. */
