@@ -238,14 +238,6 @@ static int launched(void) {
   return 0;
 }
 
-static int launched_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (getenv(names[i]))
-      return atoi(getenv(names[i]));
-  return 0;
-}
-
 static atoll_err start_mpi(work *w, int *argc, char ***argv, atoll_err parsed) {
   ATOLL_TRY(atoll_mpi_init(argc, argv));
   MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
@@ -269,7 +261,7 @@ int main(int argc, char **argv) {
   p.job_operand = 1;
   p.flags = flags;
   p.libraries = libraries;
-  p.rank = launched_rank();
+  p.rank = atoll_launched_rank();
   p.notes = "The cluster is this machine, or topo.path (XML files) or topo.synthetic; no device is used.\n"
             "Examples:\n"
             "  atoll-plan JOB.yaml --explain topo.path=inputs/clusters/a100-v100\n"

@@ -15,17 +15,6 @@
 #include "atoll/store.h"
 #include "atoll/train.h"
 
-/* Before MPI_Init only the launcher knows which process prints. */
-static int launched_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *text = getenv(names[i]);
-    if (text && *text)
-      return atoi(text);
-  }
-  return 0;
-}
-
 static const char *hwloc_text(unsigned version, char *buf, size_t n) {
   snprintf(buf, n, "%u.%u.%u", version >> 16, version >> 8 & 0xff, version & 0xff);
   return buf;
@@ -65,7 +54,7 @@ int main(int argc, char **argv) {
   p.max_operands = 1;
   p.job_operand = 1;
   p.libraries = libraries;
-  p.rank = launched_rank();
+  p.rank = atoll_launched_rank();
   p.notes = "Resume is the same command: the newest good checkpoint of the run is found by itself.\n"
             "Signals TERM, INT, USR1, USR2 and HUP, the time limit and a file named halt in the run directory stop the "
             "job at\n"

@@ -73,6 +73,16 @@ static int env_int(const char *name) {
   return errno || *end || v < 0 || v > INT_MAX ? -1 : (int)v;
 }
 
+int atoll_launched_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = getenv(names[i]);
+    if (text && *text)
+      return atoi(text);
+  }
+  return 0;
+}
+
 atoll_err atoll_mpi_init(int *argc, char ***argv) {
   static const struct {
     int level;

@@ -28,6 +28,8 @@ ATOLL_API atoll_err atoll_share_bytes(MPI_Comm comm, int root, const void *mine,
                                       int64_t *out_bytes);
 /** Every rank's bytes reach all, concatenated in rank order; offsets has size+1 entries. Both owned: free(). */
 ATOLL_API atoll_err atoll_gather_bytes(MPI_Comm comm, const void *mine, int64_t bytes, void **data, int64_t **offsets);
+/** Local. The rank that the launcher gives this process, told before MPI is started; 0 where none does. */
+ATOLL_API int atoll_launched_rank(void);
 /** Highest MPI thread level wanted by Atoll (MULTIPLE) with a clear error when refused; also atoll_fault_init. */
 ATOLL_API atoll_err atoll_mpi_init(int *argc, char ***argv);
 /** World size against SLURM_STEP_NUM_TASKS / SLURM_NTASKS / OMPI_COMM_WORLD_SIZE: MISMATCH when a launcher started N

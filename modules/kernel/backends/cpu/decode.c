@@ -10,16 +10,21 @@
 
 #include "kernel_impl.h"
 
-#define OUTPUTS INT64_C(32)  /* of one block */
-#define PIECE   INT64_C(256) /* positions */
+#define OUTPUTS INT64_C(32)    /* of one block */
+#define PIECE   INT64_C(256)   /* positions */
+#define SHARE   INT64_C(65536) /* multiply-adds, some ten microseconds: less is not worth another thread */
+
+static int team(int threads, int64_t tasks, int64_t work) {
+  int64_t most = work / SHARE + 1;
+  most = most < tasks ? most : tasks;
+  return most < threads ? (int)most : threads;
+}
 
 static atoll_err cpu_decode_linear(int threads, const float *x, const float *w, const float *b, float *y, int64_t R,
                                    int64_t I, int64_t O) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (O + OUTPUTS - 1) / OUTPUTS;
-  if (threads > blocks)
-    threads = (int)blocks;
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(team(threads, blocks, R *I *O)) schedule(static)
   for (int64_t k = 0; k < blocks; k++) {
     int64_t o = k * OUTPUTS;
     v->decode_linear(x, w, b, y, R, I, O, o, O - o < OUTPUTS ? O - o : OUTPUTS);
@@ -54,9 +59,7 @@ static atoll_err cpu_decode_store(int threads, const float *key, const float *va
                                   const int32_t *slot, const int32_t *at, int64_t R) {
   int64_t D = c->head_dim, K = c->kv_heads, tasks = R * K;
   float *keys = c->keys, *values = c->values;
-  if (threads > tasks / 64) /* little work: a team is worth it for long prompts only */
-    threads = tasks < 64 ? 1 : (int)(tasks / 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
+#pragma omp parallel for num_threads(team(threads, tasks, 2 * tasks * D)) schedule(static)
   for (int64_t k = 0; k < tasks; k++) {
     int64_t r = k / K, h = k % K, from = r * c->kv_row + h * D, to = ((slot[r] * K + h) * c->room + at[r]) * D;
     memcpy(keys + to, key + from, (size_t)D * sizeof *key);
@@ -92,8 +95,7 @@ static atoll_err cpu_decode_attention(int threads, const float *query, float *o,
   int64_t pieces = (most + PIECE - 1) / PIECE, stride = (2 + D) * queries, tasks = R * K * pieces;
   if (tasks == 0)
     return ATOLL_OK;
-  if (threads > tasks)
-    threads = (int)tasks;
+  threads = team(threads, tasks, 2 * R * c->heads * most * D);
   size_t room = (size_t)(tasks * stride + threads * queries * PIECE);
   float *part = malloc(room * sizeof *part), *score = part + tasks * stride;
   if (!part)

@@ -1,0 +1,81 @@
+/* What the files of atoll-generate share.
+ *   load       MODEL to a model, its weights and its tokenizer
+ *   prompts    the texts to continue
+ *   generate   the loop: prompts into free slots, then a token for every text
+ *   report     what rank 0 prints */
+#ifndef GENERATE_H
+#define GENERATE_H
+
+#include <jansson.h>
+
+#include "atoll/cli.h"
+#include "atoll/decode.h"
+#include "atoll/token.h"
+#include "atoll/weights.h"
+
+typedef struct generate_params {
+  int64_t tokens, samples, batch, seed, top_k, threads, memory;
+  double temperature, top_p;
+  int stop;
+} generate_params;
+extern const atoll_opt_table generate_options;
+
+/* Where the weights are. */
+typedef struct source {
+  char path[4096];        /* of the checkpoint or the file */
+  const char *format;     /* "checkpoint", or that of the file */
+  atoll_weights *weights; /* NULL: a checkpoint */
+  atoll_model *model;
+} source;
+
+atoll_err source_open(const char *path, const char *family, atoll_opts *opts, const atoll_model_params *params,
+                      source *s);
+/* All values into the weights of d. */
+atoll_err source_load(const source *s, atoll_decode *d);
+void source_close(source *s);
+
+/* The tokenizer that is named, or lies beside the model, or fits its vocabulary; *out NULL when `ids` stand for text.
+ */
+atoll_err tokenizer_of(const atoll_cli *cli, const char *path, const atoll_model *m, atoll_tokenizer **out);
+
+/* A text: its prompt, then what is made. */
+typedef struct text {
+  int32_t *token; /* prompt, then the new ones */
+  double *probability;
+  int64_t prompt, n;
+  int ended; /* by the end of text */
+} text;
+
+typedef struct texts {
+  int64_t n; /* all of the run, the same on every rank */
+  text *text;
+} texts;
+
+/* Collective: rank 0 reads the prompts; every rank gets all, `samples` texts for each. */
+atoll_err texts_read(const atoll_cli *cli, const atoll_tokenizer *t, const generate_params *p, texts *out);
+void texts_free(texts *t);
+/* Every text and its new tokens fit the context, and every id the vocabulary. */
+atoll_err texts_check(const texts *t, const generate_params *p, const atoll_model *m, int64_t *longest);
+
+typedef struct counts {
+  int64_t prompt_tokens, tokens, bytes_read;
+  double prompt_seconds, seconds;
+} counts;
+
+/* The texts first, first + step, ... of this rank. */
+atoll_err generate_texts(atoll_decode *d, const atoll_model *m, const generate_params *p, int32_t end, int64_t first,
+                         int64_t step, texts *t, counts *c);
+
+typedef struct report {
+  const source *source;
+  const atoll_tokenizer *tokenizer;
+  const generate_params *params;
+  const int64_t *bytes; /* ATOLL_MEM_CATEGORIES */
+  double memory_rate;   /* bytes a second that this rank's device moves; 0: not measured */
+  int json;
+} report;
+
+/* Collective: what the ranks made comes together on rank 0, which prints it. */
+atoll_err report_texts(const report *r, const texts *t, const counts *mine);
+
+#endif

@@ -1,0 +1,170 @@
+/* atoll-generate: continue texts with a model. Options, MPI, the walk from prompts to texts. */
+#include <math.h>
+#include <mpi.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "atoll/agree.h"
+#include "atoll/device.h"
+#include "atoll/log.h"
+#include "atoll/plugin.h"
+#include "generate.h"
+
+#define FIELD(name) offsetof(generate_params, name)
+static const atoll_opt_def defs[] = {
+    {"tokens", ATOLL_OPT_INT, FIELD(tokens), "64", "0..16777216", "tokens", "tokens to make for each text at most"},
+    {"temperature", ATOLL_OPT_REAL, FIELD(temperature), "0", "0..1000", "",
+     "logits are divided by this before drawing; 0 takes the likeliest token"},
+    {"top_k", ATOLL_OPT_INT, FIELD(top_k), "0", "0..16777216", "tokens", "draw from the likeliest only; 0 from all"},
+    {"top_p", ATOLL_OPT_REAL, FIELD(top_p), "1", "1e-9..1", "",
+     "draw from the fewest tokens whose probabilities reach this"},
+    {"seed", ATOLL_OPT_INT, FIELD(seed), "1", "0..", "",
+     "of the draws; a text depends on this and its place among all"},
+    {"samples", ATOLL_OPT_INT, FIELD(samples), "1", "1..65536", "texts", "texts to make from each prompt"},
+    {"batch", ATOLL_OPT_INT, FIELD(batch), "8", "1..65536", "texts", "texts that a rank makes at a time"},
+    {"stop", ATOLL_OPT_BOOL, FIELD(stop), "true", NULL, "", "a text ends at the vocabulary's end of text"},
+    {"threads", ATOLL_OPT_INT, FIELD(threads), "0", "0..4096", "threads", "of a rank; 0 as many as OpenMP says"},
+    {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes", "a rank takes no more than this; 0 sets no limit"},
+    {0},
+};
+const atoll_opt_table generate_options = {"generate", defs};
+
+static const atoll_cli_flag flags[] = {
+    {"prompt", "TEXT", "the text to continue"},
+    {"prompt-file", "FILE", "a file that holds it"},
+    {"prompts", "FILE", "a file with a prompt in each line; empty lines are left out"},
+    {"tokenizer", "SPEC", "gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE or bytes; found beside MODEL otherwise"},
+    {"ids", NULL, "prompts and texts are token ids instead of text"},
+    {"family", "NAME", "of a file of weights whose names do not tell: gpt2 or llama"},
+    {"json", NULL, "print JSON alone: texts, tokens, probabilities, bytes and speeds"},
+    {NULL, NULL, NULL}};
+
+static const char notes[] =
+    "MODEL is a checkpoint, a run, a folder with model.safetensors, an llm.c checkpoint or a llama2.c model.\n"
+    "Without a prompt among the flags, standard input is the prompt. Texts go to standard output, speed to standard\n"
+    "error. Under mpirun the texts are divided over the ranks and do not depend on how many there are. A text and its\n"
+    "prompt fit the model's context, or nothing is begun.\n"
+    "Examples:\n"
+    "  atoll-generate runs/quick --prompt 'And God said' generate.tokens=60\n"
+    "  atoll-generate gpt2/ --prompt-file story.txt generate.temperature=0.8 generate.top_p=0.95 generate.samples=4\n"
+    "  mpirun -np 4 atoll-generate stories260K.bin --prompts lines.txt --json\n";
+
+typedef struct work {
+  atoll_cli *cli;
+  generate_params p;
+  atoll_model_params model;
+  source source;
+  atoll_tokenizer *tokenizer;
+  texts texts;
+  atoll_exec e;
+  atoll_decode *decode;
+  int rank, size;
+} work;
+
+static atoll_err open_device(work *w) {
+  atoll_device_params dp;
+  atoll_device_params_init(&dp);
+  dp.threads = (int)w->p.threads;
+  ATOLL_TRY(atoll_kernels_get("auto:cpu", &w->e.kernels));
+  ATOLL_TRY(atoll_device_open("cpu", &dp, &w->e.device));
+  ATOLL_TRY(atoll_queue_create(w->e.device, "compute", &w->e.compute));
+  return atoll_mem_create(w->p.memory, 0, &w->e.mem);
+}
+
+/* Everything that can be refused is, before the weights are read. */
+static atoll_err prepare(work *w) {
+  const char *path = atoll_cli_operand(w->cli, 0);
+  int64_t longest = 0;
+  ATOLL_TRY_ALL(MPI_COMM_WORLD,
+                source_open(path, atoll_cli_value(w->cli, "family"), atoll_cli_opts(w->cli), &w->model, &w->source));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, tokenizer_of(w->cli, path, w->source.model, &w->tokenizer));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_read(w->cli, w->tokenizer, &w->p, &w->texts));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_check(&w->texts, &w->p, w->source.model, &longest));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, open_device(w));
+  int64_t mine = (w->texts.n + w->size - 1) / w->size;
+  w->p.batch = w->p.batch < mine ? w->p.batch : mine;
+  const atoll_decode_params sizes = {w->p.batch, longest + w->p.tokens, longest};
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_decode_create(w->source.model, &sizes, &w->e, &w->decode));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, source_load(&w->source, w->decode));
+  return ATOLL_OK;
+}
+
+/* The better of three passes over 128 MiB. */
+static double measure_memory(const work *w) {
+  const atoll_rate_probe *probe = atoll_device_probe(atoll_device_kind(w->e.device));
+  double best = 0, seconds, moved;
+  for (int i = 0; probe && i < 3; i++)
+    if (probe->memory(w->e.device, INT64_C(128) << 20, &seconds, &moved) == ATOLL_OK && seconds > 0)
+      best = fmax(best, moved / seconds);
+  return best;
+}
+
+static atoll_err run(work *w) {
+  counts c = {0};
+  int64_t bytes[ATOLL_MEM_CATEGORIES];
+  int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
+  ATOLL_TRY(prepare(w));
+  for (int i = 0; i < ATOLL_MEM_CATEGORIES; i++)
+    bytes[i] = atoll_mem_current(w->e.mem, (atoll_mem_category)i);
+  if (w->tokenizer)
+    end = atoll_tokenizer_end(w->tokenizer);
+  ATOLL_TRY_ALL(MPI_COMM_WORLD,
+                generate_texts(w->decode, w->source.model, &w->p, end, w->rank, w->size, &w->texts, &c));
+  int json = atoll_cli_value(w->cli, "json") != NULL;
+  const report r = {&w->source, w->tokenizer, &w->p, bytes, json ? measure_memory(w) : 0, json};
+  return report_texts(&r, &w->texts, &c);
+}
+
+static void release(work *w) {
+  atoll_decode_destroy(&w->decode);
+  atoll_queue_destroy(&w->e.compute);
+  atoll_device_close(&w->e.device);
+  atoll_mem_destroy(&w->e.mem, NULL);
+  texts_free(&w->texts);
+  atoll_tokenizer_close(&w->tokenizer);
+  source_close(&w->source);
+}
+
+static atoll_err start(work *w, int *argc, char ***argv, atoll_err parsed) {
+  ATOLL_TRY(atoll_mpi_init(argc, argv));
+  MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &w->size);
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, parsed);
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_mpi_check_world(MPI_COMM_WORLD));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_plugins_load());
+  return run(w);
+}
+
+int main(int argc, char **argv) {
+  work w = {0};
+  int done = 0, initialized = 0;
+  atoll_cli_params p;
+  atoll_cli_params_init(&p);
+  p.program = "atoll-generate";
+  p.summary = "Continue texts with a model.";
+  p.operands = "MODEL";
+  p.min_operands = 1;
+  p.max_operands = 1;
+  p.flags = flags;
+  p.notes = notes;
+  p.rank = atoll_launched_rank();
+  atoll_log_set_rank(p.rank);
+  atoll_log_story_to_stderr(1);
+  atoll_err err = atoll_cli_create(&p, &w.cli);
+  if (err == ATOLL_OK)
+    err = atoll_opts_add(atoll_cli_opts(w.cli), &generate_options, &w.p);
+  if (err == ATOLL_OK)
+    err = atoll_opts_add(atoll_cli_opts(w.cli), &atoll_model_options, &w.model);
+  if (err == ATOLL_OK)
+    err = atoll_cli_parse(w.cli, argc, argv, &done);
+  if (!done)
+    err = start(&w, &argc, &argv, err);
+  int status = atoll_cli_finish(err);
+  release(&w);
+  MPI_Initialized(&initialized);
+  if (initialized)
+    MPI_Finalize();
+  atoll_cli_destroy(&w.cli);
+  return status;
+}
