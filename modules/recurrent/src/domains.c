@@ -150,12 +150,31 @@ static atoll_err forbid(struct analysis *a, isl_set *wrong, const char *text) {
   return rt_poly_parameter_condition(g, a->context, &g->valid);
 }
 
+/* Points of the source that `points` (taken) of x read at themselves. */
+static isl_set *same_points(const atoll_rt *x, const atoll_rt *src, isl_set *points) {
+  char name[16];
+  int at = __builtin_popcount(x->dims);
+  points = isl_set_reset_tuple_id(points);
+  for (int d = x->g->dims - 1; d >= 0; d--) {
+    if (!rt_has(x, d))
+      continue;
+    at--;
+    if (!rt_has(src, d))
+      points = isl_set_project_out(points, isl_dim_set, (unsigned)at, 1);
+  }
+  (void)snprintf(name, sizeof name, "S%d", src->id);
+  return isl_set_set_tuple_name(points, name);
+}
+
 static atoll_err propagate(struct analysis *a, const atoll_rt *x, int k) {
   const rt_edge *e = &x->in[k];
   const atoll_rt *src = rt_src(a->g, e);
   char label[96], other[96], at[200], text[512];
   isl_set *points = isl_set_intersect_params(isl_set_copy(a->need[x->id]), isl_set_copy(a->context));
-  isl_set *read = isl_set_apply(points, access(a, x, k));
+  int same = x->op != RT_MERGE && rt_is_identity(a->g, e);
+  isl_set *read = same ? same_points(x, src, points) : isl_set_apply(points, access(a, x, k));
+  if (same && !src->where)
+    return need(a, src, read);
   isl_set *outside = isl_set_subtract(isl_set_copy(read), domain(a, src));
   (void)snprintf(text, sizeof text, "index '%s' of %s:%s is outside of its domain, read by %s", e->text ? e->text : "",
                  rt_label(src, other, sizeof other), sample_text(src, outside, at, sizeof at),

@@ -1,0 +1,113 @@
+/* A small Llama that feeds itself, greedily: layers are a dimension, so the program does not grow with them. Tokens of
+ * the compiled program are those of the interpreter, for all of the past and for a window, for sequences one by one and
+ * together. */
+#include "recurrent_test.h"
+
+enum { B = 2, T = 9, P = 3, D = 8, H = 4, HK = 2, DH = 4, F = 12, V = 16, L = 3 };
+
+static float weights[L * V * D];
+
+static atoll_rt *weight(atoll_rec *c, const char *name, const char *domain, atoll_rt_shape shape) {
+  return atoll_rec_input(c, name, ATOLL_F32, domain, shape);
+}
+
+static atoll_rec *llama(int layers, int window, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "b", B);
+  atoll_rec_dim(c, "t", 0);
+  atoll_rec_dim(c, "l", layers);
+  atoll_rt *emb = weight(c, "emb", "", ATOLL_SHAPE(V, D)), *wq = weight(c, "wq", "l", ATOLL_SHAPE(H * DH, D));
+  atoll_rt *wk = weight(c, "wk", "l", ATOLL_SHAPE(HK * DH, D)), *wv = weight(c, "wv", "l", ATOLL_SHAPE(HK * DH, D));
+  atoll_rt *wo = weight(c, "wo", "l", ATOLL_SHAPE(D, H * DH)), *w1 = weight(c, "w1", "l", ATOLL_SHAPE(F, D));
+  atoll_rt *w2 = weight(c, "w2", "l", ATOLL_SHAPE(D, F)), *w3 = weight(c, "w3", "l", ATOLL_SHAPE(F, D));
+  atoll_rt *tok = atoll_rec_tensor(c, "tok", ATOLL_I32, "b,t", ATOLL_SCALAR);
+  atoll_rt *x = atoll_rec_tensor(c, "x", ATOLL_F32, "b,t,l", ATOLL_SHAPE(D));
+  atoll_rt *position = atoll_rec_expr(c, ATOLL_I32, "t");
+  const char *index = window ? "t=max(0,t-3):t+1" : "t=0:t+1";
+  atoll_rt_def(x, "l==0", atoll_rt_take(emb, tok));
+  atoll_rt *n = atoll_rt_rmsnorm(x, NULL, 1e-5);
+  atoll_rt *q = atoll_rt_rope(atoll_rt_reshape(atoll_rt_mv(wq, n), ATOLL_SHAPE(HK, H / HK, DH)), position, 10000);
+  atoll_rt *k = atoll_rt_rope(atoll_rt_reshape(atoll_rt_mv(wk, n), ATOLL_SHAPE(HK, DH)), position, 10000);
+  atoll_rt *v = atoll_rt_reshape(atoll_rt_mv(wv, n), ATOLL_SHAPE(HK, DH));
+  atoll_rt *s = atoll_rt_scale(atoll_rt_einsum("kgd,nkd->kgn", q, atoll_rt_at(k, index)), 0.5);
+  atoll_rt *y = atoll_rt_einsum("kgn,nkd->kgd", atoll_rt_softmax(s, -1), atoll_rt_at(v, index));
+  atoll_rt *h = atoll_rt_add(x, atoll_rt_mv(wo, atoll_rt_reshape(y, ATOLL_SHAPE(H * DH))));
+  atoll_rt *m = atoll_rt_rmsnorm(h, NULL, 1e-5);
+  atoll_rt *mlp = atoll_rt_mv(w2, atoll_rt_mul(atoll_rt_silu(atoll_rt_mv(w1, m)), atoll_rt_mv(w3, m)));
+  atoll_rt *out = atoll_rt_add(h, mlp);
+  atoll_rt_def(x, "true", atoll_rt_at(out, "l=l-1"));
+  atoll_rt *logits = atoll_rt_mv(emb, atoll_rt_rmsnorm(atoll_rt_at(out, "l=L-1"), NULL, 1e-5));
+  atoll_rt_def(tok, "t<3", atoll_rec_input(c, "prompt", ATOLL_I32, "b,t", ATOLL_SCALAR));
+  atoll_rt_def(tok, "true", atoll_rt_at(atoll_rt_argmax(logits, -1), "t=t-1"));
+  atoll_rt_sink(tok, "tokens", test_collect, log);
+  return c;
+}
+
+static int bindings(atoll_rec_binding *b) {
+  static int32_t prompt[B * T];
+  static const char *const name[] = {"emb", "wq", "wk", "wv", "wo", "w1", "w2", "w3"};
+  uint64_t seed = 5;
+  for (int i = 0; i < L * V * D; i++)
+    weights[i] = (float)(test_below(&seed, 2000) - 1000) / 1000;
+  for (int i = 0; i < B * T; i++)
+    prompt[i] = test_below(&seed, V);
+  for (int k = 0; k < 8; k++)
+    b[k] = (atoll_rec_binding){name[k], 0, weights};
+  b[8] = (atoll_rec_binding){"prompt", 0, prompt};
+  b[9] = (atoll_rec_binding){"T", T, NULL};
+  return 10;
+}
+
+static void tokens_are_the_same(void **state) {
+  (void)state;
+  atoll_rec_binding b[10];
+  int n = bindings(b);
+  for (int window = 0; window < 2; window++) {
+    static test_log expected, got;
+    expected.n = 0;
+    atoll_rec *c = llama(L, window, &expected);
+    assert_ok(atoll_rec_interpret(c, b, n));
+    atoll_rec_destroy(&c);
+    assert_int_equal(expected.n, B * T);
+    for (int batch = 0; batch < 2; batch++) {
+      atoll_rec_program *p = NULL;
+      got.n = 0;
+      c = llama(L, window, &got);
+      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = batch ? "b" : NULL}, &p));
+      assert_ok(atoll_rec_run(p, b, n));
+      assert_int_equal(got.n, B * T);
+      for (int i = 0; i < B * T; i++)
+        assert_true(got.v[i] == expected.v[i]);
+      atoll_rec_program_destroy(&p);
+      atoll_rec_destroy(&c);
+    }
+  }
+}
+
+static void programs_do_not_grow_with_layers(void **state) {
+  (void)state;
+  size_t length[2];
+  for (int k = 0; k < 2; k++) {
+    static test_log log;
+    char *text = NULL;
+    atoll_rec_program *p = NULL;
+    atoll_rec *c = llama(k ? 64 : 4, 1, &log);
+    assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = "b", .least = 64}, &p));
+    FILE *f = open_memstream(&text, &length[k]);
+    assert_non_null(f);
+    atoll_rec_program_print(p, f);
+    fclose(f);
+    free(text);
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+  assert_true(length[1] < length[0] + length[0] / 20); /* numbers with two digits */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(tokens_are_the_same),
+      cmocka_unit_test(programs_do_not_grow_with_layers),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
