@@ -13,7 +13,7 @@
 #include "atoll/version.h"
 #include "bench.h"
 
-static const bench *const benches[] = {&bench_step, &bench_io, &bench_calibrate, &bench_mlp};
+static const bench *const benches[] = {&bench_step, &bench_io, &bench_calibrate, &bench_layers, &bench_mlp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const atoll_cli_flag flags[] = {
@@ -30,6 +30,9 @@ static const atoll_cli_flag flags[] = {
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
     {"shape", "MxKxNxP", "mlp: only this shape; more widths make a longer chain."},
     {"trace", "FILE", "mlp: timeline of one pipelined run (256 rows, or --shape's) in Chrome trace format."},
+    {"preset", "NAME", "layers: only this model."},
+    {"budget", "GIB", "layers: memory to fit a batch into; default 11."},
+    {"full", NULL, "layers: all models, and every real step at the largest batch."},
     {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
     {NULL, NULL, NULL},
 };

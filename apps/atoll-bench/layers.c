@@ -1,0 +1,423 @@
+/* layers: memory and speed of each memory policy, per model.
+ *
+ * Largest batch: the real allocation sequence of a whole training stage (parameters, gradients, moments, one slot of
+ * activations, workspace) in a counting memory with the budget, by bisection. Bytes predicted come from the layers'
+ * expressions, bytes measured from that memory's peak.
+ *
+ * Time: two blocks of each policy, in turns, on `timed_batch` samples, scaled by depth; embedding, head and AdamW
+ * measured once and added. Tokens per second are those of a step of the largest batch: time per token beyond a thousand
+ * tokens hardly depends on their number, so the batch matters by spreading AdamW. Rows say so ("scaled").
+ *
+ * Confirmed: one whole real step at the largest batch. */
+#include "bench.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/clock.h"
+#include "atoll/kernel.h"
+#include "atoll/log.h"
+#include "atoll/perf.h"
+
+enum { ROUNDS = 3, TIMED_TOKENS = 1024, MOST_BATCH = 1 << 20 };
+
+typedef struct work {
+  const char *preset;
+  int timed; /* else counted only */
+  int confirmed;
+  int full; /* only with --full */
+} work;
+
+static const work works[] = {
+    {"bert-large", 1, 1, 0}, {"gpt2-124m", 1, 0, 0},     {"roberta-base", 1, 0, 0}, {"llama-3.2-1b", 0, 0, 0},
+    {"bert-base", 1, 0, 1},  {"roberta-large", 1, 0, 1}, {"gpt2-355m", 1, 0, 1},    {"gpt2-774m", 0, 0, 1},
+    {"gpt2-1.5b", 0, 0, 1},  {"llama-3.2-3b", 0, 0, 1},
+};
+static const int64_t lengths[] = {128, 512};
+static const atoll_policy confirmed[] = {ATOLL_POLICY_EAGER, ATOLL_POLICY_TEMPO, ATOLL_POLICY_EXACT20};
+
+/* One model at one length. */
+typedef struct scene {
+  const work *w;
+  atoll_model *m;
+  atoll_exec e;
+  int64_t S, budget;
+  int blocks;
+} scene;
+
+/* ---- bytes ---- */
+
+static atoll_err eval(const atoll_sym *e, int64_t B, int64_t S, int64_t *out) {
+  const char *const names[] = {"B", "S"};
+  const int64_t values[] = {B, S};
+  return e ? atoll_sym_eval_int(e, names, values, 2, out) : atoll_fail(ATOLL_INTERNAL, "a layer states no bytes");
+}
+
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* What the expressions of all layers add up to: activations, and the largest workspace. */
+static atoll_err predict_layers(const scene *s, atoll_policy p, int64_t B, int64_t *bytes) {
+  atoll_syms *pool = NULL;
+  int64_t saved = 0, carried = 0, scratch = 0, v = 0;
+  atoll_err err;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  for (int l = 0; l < atoll_model_layers(s->m); l++) {
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(s->m, pool, l, p), B, s->S, &v));
+    saved += v;
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_carried_bytes(s->m, pool, l, p), B, s->S, &v));
+    carried = most(carried, v);
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_work_bytes(s->m, pool, l, p), B, s->S, &v));
+    scratch = most(scratch, v);
+  }
+  *bytes = saved + carried + scratch + 2 * 4 * B * s->S * atoll_model_config(s->m)->width; /* passed between layers */
+done:
+  atoll_syms_destroy(&pool);
+  return err;
+}
+
+/* Parameters, their gradient and two moments; the gradient of a tied tensor's second use. */
+static int64_t predict_states(const atoll_model *m) {
+  int64_t bytes = 0;
+  for (int i = 0; i < atoll_model_params_count(m); i++) {
+    const atoll_model_param *p = atoll_model_param_at(m, i);
+    int64_t n = 4;
+    for (int d = 0; d < p->ndim; d++)
+      n *= p->shape[d];
+    bytes += (n + 63) / 64 * 64 * (p->tied_layer >= 0 ? 5 : 4);
+  }
+  return bytes;
+}
+
+static atoll_err stage_of(const scene *s, int first, int last, atoll_policy p, int64_t B, atoll_mem *mem,
+                          atoll_stage **out) {
+  atoll_policy *each = calloc((size_t)(last - first), sizeof *each);
+  if (!each)
+    return atoll_fail(ATOLL_NOMEM, "policies of %d layers", last - first);
+  for (int i = 0; i < last - first; i++)
+    each[i] = p;
+  atoll_stage_params sp = {
+      .first = first, .last = last, .policy = each, .B = B, .S = s->S, .slots = 1, .partials = 1, .train = 1};
+  atoll_exec e = s->e;
+  e.mem = mem;
+  atoll_err err = atoll_stage_create(s->m, &sp, &e, out);
+  free(each);
+  return err;
+}
+
+/* Peak of the allocation sequence at B, or -1 when it exceeds the budget. */
+static atoll_err count_bytes(const scene *s, atoll_policy p, int64_t B, int64_t budget, int64_t *peak) {
+  atoll_mem *mem = NULL;
+  atoll_stage *stage = NULL;
+  ATOLL_TRY(atoll_mem_create(budget, 1, &mem));
+  atoll_err err = stage_of(s, 0, atoll_model_layers(s->m), p, B, mem, &stage);
+  *peak = err == ATOLL_OK ? atoll_mem_peak_total(mem) : -1;
+  atoll_stage_destroy(&stage);
+  atoll_mem_destroy(&mem, NULL);
+  if (err != ATOLL_NOMEM)
+    return err;
+  atoll_err_clear();
+  return ATOLL_OK;
+}
+
+static atoll_err largest_batch(const scene *s, atoll_policy p, int64_t *batch) {
+  int64_t low = 0, high = 1, peak = 0;
+  for (; high <= MOST_BATCH; high *= 2) {
+    ATOLL_TRY(count_bytes(s, p, high, s->budget, &peak));
+    if (peak < 0)
+      break;
+    low = high;
+  }
+  while (high - low > 1) {
+    int64_t middle = low + (high - low) / 2;
+    ATOLL_TRY(count_bytes(s, p, middle, s->budget, &peak));
+    *(peak < 0 ? &high : &low) = middle;
+  }
+  *batch = low;
+  return ATOLL_OK;
+}
+
+/* ---- time ---- */
+
+/* Tokens and what else a call may want; random, as speed does not depend on them. Masked families predict one in
+ * seven. */
+typedef struct inputs {
+  int32_t *tokens, *targets, *types, *next;
+  float *x, *y, *dx, *loss;
+} inputs;
+
+static void inputs_free(inputs *in) {
+  void *const all[] = {in->tokens, in->targets, in->types, in->next, in->x, in->y, in->dx, in->loss};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    free(all[i]);
+}
+
+static atoll_err inputs_make(const scene *s, int64_t B, inputs *in) {
+  const atoll_model_params *c = atoll_model_config(s->m);
+  size_t R = (size_t)(B * s->S), n = R * (size_t)c->width;
+  *in = (inputs){malloc(R * 4), malloc(R * 4), calloc(R, 4),  calloc((size_t)B, 4),
+                 malloc(n * 4), malloc(n * 4), malloc(n * 4), malloc(R * 4)};
+  if (!in->tokens || !in->targets || !in->types || !in->next || !in->x || !in->y || !in->dx || !in->loss) {
+    inputs_free(in);
+    return atoll_fail(ATOLL_NOMEM, "inputs of %" PRId64 " samples", B);
+  }
+  atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
+  atoll_rng_fill_normal(&key, 0, n, 1, in->x);
+  atoll_rng_fill_normal(&key, n, n, 1e-3f, in->y);
+  int causal = atoll_model_causal(s->m);
+  for (size_t i = 0; i < R; i++) {
+    in->tokens[i] = (int32_t)(atoll_rng_bits(&key, i) % (uint32_t)c->vocab);
+    in->targets[i] = causal || i % 7 == 0 ? in->tokens[i] : -1;
+  }
+  return ATOLL_OK;
+}
+
+/* Forward and backward of a stage. */
+static atoll_err pass(const scene *s, atoll_stage *stage, int first, int last, int64_t B, inputs *in, double *seconds) {
+  int head = last == atoll_model_layers(s->m), masked = !atoll_model_causal(s->m);
+  atoll_call c = {.B = B, .S = s->S, .seed = 1, .loss_scale = 1.0f / (float)(B * s->S), .train = 1};
+  if (masked)
+    c.types = in->types;
+  if (masked && atoll_model_config(s->m)->family == ATOLL_FAMILY_BERT)
+    c.next = in->next, c.next_scale = 1.0f / (float)B;
+  double begin = atoll_clock_now();
+  ATOLL_TRY(atoll_stage_forward(stage, 0, &c, first > 0 ? in->x : NULL, in->tokens, head ? in->targets : NULL,
+                                head ? NULL : in->dx, head ? in->loss : NULL));
+  ATOLL_TRY(atoll_stage_backward(stage, 0, 0, &c, head ? NULL : in->y, first > 0 ? in->dx : NULL, NULL));
+  ATOLL_TRY(atoll_queue_sync(s->e.compute));
+  *seconds = atoll_clock_now() - begin;
+  return ATOLL_OK;
+}
+
+static atoll_err update(const scene *s, atoll_stage *stage, double *seconds) {
+  atoll_adamw a = {
+      .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.05f};
+  double begin = atoll_clock_now();
+  ATOLL_TRY(atoll_stage_adamw(stage, 0, &a));
+  ATOLL_TRY(atoll_queue_sync(s->e.compute));
+  *seconds = atoll_clock_now() - begin;
+  return ATOLL_OK;
+}
+
+typedef struct timing {
+  int64_t batch;
+  double blocks[ATOLL_POLICIES]; /* seconds of all blocks, for `batch` samples */
+  double ends, update;           /* embedding and head; AdamW of everything */
+} timing;
+
+/* One of embedding and head, after a first pass that touches its memory. */
+static atoll_err time_end(const scene *s, int layer, inputs *in, timing *t) {
+  atoll_stage *stage = NULL;
+  double first, v[ROUNDS];
+  ATOLL_TRY(stage_of(s, layer, layer + 1, ATOLL_POLICY_EXACT20, t->batch, s->e.mem, &stage));
+  atoll_err err = atoll_stage_init(stage, 1);
+  if (err == ATOLL_OK)
+    err = pass(s, stage, layer, layer + 1, t->batch, in, &first);
+  for (int i = 0; i < ROUNDS && err == ATOLL_OK; i++)
+    err = pass(s, stage, layer, layer + 1, t->batch, in, &v[i]);
+  t->ends += err == ATOLL_OK ? bench_median(v, ROUNDS) : 0;
+  atoll_stage_destroy(&stage);
+  return err;
+}
+
+static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
+  atoll_stage *stage[ATOLL_POLICIES] = {0};
+  double v[ATOLL_POLICIES][ROUNDS], u[ROUNDS], first;
+  int count = s->blocks < 2 ? s->blocks : 2;
+  atoll_err err = ATOLL_OK;
+  for (int p = 0; p < ATOLL_POLICIES; p++) {
+    ATOLL_TRY_GOTO(err, done, stage_of(s, 1, 1 + count, (atoll_policy)p, t->batch, s->e.mem, &stage[p]));
+    ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage[p], 1));
+    ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &first));
+  }
+  for (int r = 0; r < ROUNDS; r++) {
+    for (int p = 0; p < ATOLL_POLICIES; p++)
+      ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &v[p][r]));
+    ATOLL_TRY_GOTO(err, done, update(s, stage[0], &u[r]));
+  }
+  for (int p = 0; p < ATOLL_POLICIES; p++)
+    t->blocks[p] = bench_median(v[p], ROUNDS) * s->blocks / count;
+  t->update =
+      bench_median(u, ROUNDS) * (double)atoll_model_elements(s->m) / (double)atoll_stage_param_elements(stage[0]);
+done:
+  for (int p = 0; p < ATOLL_POLICIES; p++)
+    atoll_stage_destroy(&stage[p]);
+  return err;
+}
+
+static atoll_err time_scene(const scene *s, timing *t) {
+  inputs in;
+  *t = (timing){.batch = most(1, TIMED_TOKENS / s->S)};
+  ATOLL_TRY(inputs_make(s, t->batch, &in));
+  atoll_err err = time_blocks(s, &in, t);
+  if (err == ATOLL_OK)
+    err = time_end(s, 0, &in, t);
+  if (err == ATOLL_OK)
+    err = time_end(s, atoll_model_layers(s->m) - 1, &in, t);
+  inputs_free(&in);
+  return err;
+}
+
+/* A whole real step of B samples. */
+static atoll_err confirm(const scene *s, atoll_policy p, int64_t B, json_t *row) {
+  atoll_mem *mem = NULL;
+  atoll_stage *stage = NULL;
+  inputs in;
+  double step, adamw;
+  ATOLL_TRY(inputs_make(s, B, &in));
+  atoll_err err;
+  ATOLL_TRY_GOTO(err, done, atoll_mem_create(s->budget, 0, &mem));
+  ATOLL_TRY_GOTO(err, done, stage_of(s, 0, atoll_model_layers(s->m), p, B, mem, &stage));
+  ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage, 1));
+  ATOLL_TRY_GOTO(err, done, pass(s, stage, 0, atoll_model_layers(s->m), B, &in, &step));
+  ATOLL_TRY_GOTO(err, done, update(s, stage, &adamw));
+  json_object_set_new(row, "confirmed", json_true());
+  json_object_set_new(row, "confirmed_bytes", json_integer((json_int_t)atoll_mem_peak_total(mem)));
+  json_object_set_new(row, "confirmed_seconds", json_real(step + adamw));
+  json_object_set_new(row, "confirmed_tokens_per_second", json_real((double)(B * s->S) / (step + adamw)));
+done:
+  atoll_stage_destroy(&stage);
+  atoll_mem_destroy(&mem, NULL);
+  inputs_free(&in);
+  return err;
+}
+
+/* ---- rows ---- */
+
+static int to_confirm(const scene *s, atoll_policy p, int full) {
+  int named = 0;
+  for (size_t i = 0; i < sizeof confirmed / sizeof *confirmed; i++)
+    named |= confirmed[i] == p;
+  return s->w->confirmed && named && (s->S == lengths[0] || full);
+}
+
+static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int full, json_t *rows, int64_t *eager) {
+  int64_t batch, predicted, measured, one, saved;
+  atoll_syms *pool = NULL;
+  ATOLL_TRY(largest_batch(s, p, &batch));
+  int64_t B = most(batch, 1), H = atoll_model_config(s->m)->width;
+  ATOLL_TRY(predict_layers(s, p, B, &predicted));
+  predicted += predict_states(s->m);
+  ATOLL_TRY(count_bytes(s, p, B, 0, &measured));
+  ATOLL_TRY(count_bytes(s, p, B + 1, 0, &one));
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err = eval(atoll_layer_saved_bytes(s->m, pool, s->blocks, p), B, s->S, &saved);
+  atoll_syms_destroy(&pool);
+  ATOLL_TRY(err);
+  *eager = p == ATOLL_POLICY_EAGER ? batch : *eager;
+  json_t *row = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I}", "family", s->w->preset, "policy",
+                          atoll_policy_name(p), "dtype", "f32", "B", (json_int_t)B, "S", (json_int_t)s->S,
+                          "bytes_predicted", (json_int_t)predicted, "bytes_measured", (json_int_t)measured, "bsh_bytes",
+                          (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch, "bytes_per_sample",
+                          (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
+  json_object_set_new(row, "counted_only", json_boolean(!s->w->timed));
+  json_object_set_new(row, "tokens_per_second", json_null());
+  if (s->w->timed && batch > 0) {
+    double block = t->blocks[p] / (double)t->batch, ends = t->ends / (double)t->batch,
+           step = (block + ends) * (double)B;
+    json_object_set_new(row, "tokens_per_second", json_real((double)(B * s->S) / (step + t->update)));
+    json_object_set_new(row, "scaled", json_true());
+    json_object_set_new(row, "timed_blocks", json_integer(s->blocks < 2 ? s->blocks : 2));
+    json_object_set_new(row, "timed_batch", json_integer((json_int_t)t->batch));
+    json_object_set_new(row, "block_seconds", json_real(t->blocks[p] / s->blocks));
+    if (to_confirm(s, p, full))
+      err = confirm(s, p, B, row);
+  }
+  json_array_append_new(rows, row);
+  return err;
+}
+
+static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
+  for (size_t i = first; i < json_array_size(rows); i++) {
+    json_t *row = json_array_get(rows, i);
+    int64_t batch = (int64_t)json_integer_value(json_object_get(row, "max_batch"));
+    double ratio = eager > 0 ? (double)batch / (double)eager : 0;
+    json_object_set_new(row, "max_batch_over_eager", json_real(ratio));
+    atoll_say("%-13s S %-4" PRId64 " %-14s %5.1f bytes/BSH, largest batch %4" PRId64
+              " (%4.2f x eager), %7.0f tokens/s%s",
+              s->w->preset, s->S, json_string_value(json_object_get(row, "policy")),
+              json_real_value(json_object_get(row, "bsh_bytes")), batch, ratio,
+              json_number_value(json_object_get(row, "tokens_per_second")),
+              json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
+  }
+}
+
+static atoll_err run_scene(scene *s, int full, json_t *rows) {
+  atoll_model_params p;
+  timing t = {0};
+  int64_t eager = 0;
+  size_t first = json_array_size(rows);
+  atoll_model_params_init(&p);
+  snprintf(p.preset, sizeof p.preset, "%s", s->w->preset);
+  p.dropout = strncmp(s->w->preset, "llama", 5) ? 0.1 : 0;
+  ATOLL_TRY(atoll_model_create(&p, &s->m));
+  if (s->S > atoll_model_config(s->m)->context) {
+    atoll_model_destroy(&s->m);
+    return ATOLL_OK;
+  }
+  s->blocks = atoll_model_layers(s->m) - 2;
+  atoll_err err = s->w->timed ? time_scene(s, &t) : ATOLL_OK;
+  for (int k = 0; k < ATOLL_POLICIES && err == ATOLL_OK; k++)
+    err = add_row(s, (atoll_policy)k, &t, full, rows, &eager);
+  if (err == ATOLL_OK)
+    tell(s, rows, first, eager);
+  atoll_model_destroy(&s->m);
+  return err;
+}
+
+static atoll_err device_open(scene *s) {
+  atoll_device_params p;
+  atoll_device_params_init(&p);
+  ATOLL_TRY(atoll_kernels_get("auto:cpu", &s->e.kernels));
+  ATOLL_TRY(atoll_device_open("cpu", &p, &s->e.device));
+  ATOLL_TRY(atoll_queue_create(s->e.device, "compute", &s->e.compute));
+  return atoll_mem_create(0, 0, &s->e.mem);
+}
+
+static void device_close(scene *s) {
+  atoll_queue_destroy(&s->e.compute);
+  atoll_device_close(&s->e.device);
+  atoll_mem_destroy(&s->e.mem, NULL);
+}
+
+static atoll_err run_lengths(scene *s, int full, json_t *rows) {
+  for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+    s->S = lengths[k];
+    ATOLL_TRY(run_scene(s, full, rows));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err run_works(const char *only, scene *s, int full, json_t *rows) {
+  const work other = {only, 1, 0, 0};
+  int found = 0;
+  for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
+    if (only ? strcmp(only, works[i].preset) != 0 : works[i].full && !full)
+      continue;
+    found = 1;
+    s->w = &works[i];
+    ATOLL_TRY(run_lengths(s, full, rows));
+  }
+  s->w = &other;
+  return found ? ATOLL_OK : run_lengths(s, full, rows);
+}
+
+static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
+  (void)job, (void)opts;
+  int64_t gib;
+  if (!out)
+    return ATOLL_OK; /* one rank measures */
+  ATOLL_TRY(bench_count(cli, "budget", 11, 1, 1 << 20, &gib));
+  scene s = {.budget = gib << 30};
+  json_t *rows = json_array();
+  json_object_set_new(out, "rows", rows);
+  atoll_err err = device_open(&s);
+  if (err == ATOLL_OK)
+    err = run_works(atoll_cli_value(cli, "preset"), &s, atoll_cli_value(cli, "full") != NULL, rows);
+  device_close(&s);
+  json_object_set_new(out, "peak_rss", json_integer((json_int_t)atoll_perf_peak_rss()));
+  return err;
+}
+
+const bench bench_layers = {"layers", "bytes, largest batch and speed of each memory policy", run};

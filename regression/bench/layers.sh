@@ -1,0 +1,16 @@
+# Bytes counted for each memory policy are the predicted ones, and the largest batch is the last that fits.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --json layers.json
+python3 - <<'PY' || fail "layers.json"
+import json
+t = json.load(open("layers.json"))
+rows = {r["policy"]: r for r in t["rows"]}
+assert t["benchmark"] == "layers" and len(rows) == len(t["rows"]) == 12, t
+for r in rows.values():
+    assert r["family"] == "bert-tiny" and r["dtype"] == "f32" and r["S"] == 128 and r["B"] == r["max_batch"] > 0, r
+    assert r["bytes_predicted"] == r["bytes_measured"] <= r["budget"] < r["bytes_measured"] + r["bytes_per_sample"], r
+    assert r["tokens_per_second"] > 0 and r["scaled"], r
+frontier = ["eager", "eager_flash", "exact20", "exact18", "exact12", "exact10", "exact6", "exact4", "exact2"]
+kept = [rows[p]["bsh_bytes"] for p in frontier]
+assert kept == sorted(kept, reverse=True) and kept[0] > 66 and kept[-1] < 5, kept
+PY
