@@ -51,16 +51,17 @@ PASS(simplify)
 PASS(lift)
 PASS(groups)
 #undef PASS
+static atoll_err run_tile(rt_graph *g, const atoll_rec_params *p) { return rt_pass_tile(g, p->tile); }
 static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return rt_pass_vectorize(g, p->vectorize); }
 
 static const pass passes[] = {
-    {"cases", 0, run_cases},     {"domains", 0, run_domains},   {"gradients", 0, run_gradients},
-    {"domains", 0, run_domains}, {"simplify", 1, run_simplify}, {"vectorize", 1, run_vectorize},
-    {"lift", 1, run_lift},       {"groups", 1, run_groups},
+    {"cases", 0, run_cases},         {"domains", 0, run_domains},   {"gradients", 0, run_gradients},
+    {"domains", 0, run_domains},     {"simplify", 1, run_simplify}, {"tile", 1, run_tile},
+    {"vectorize", 1, run_vectorize}, {"lift", 1, run_lift},         {"groups", 1, run_groups},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return "simplify,vectorize,lift,groups"; }
+const char *atoll_rec_passes(void) { return "simplify,tile,vectorize,lift,groups"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 

@@ -117,7 +117,7 @@ struct atoll_rt {
 
 typedef struct rt_dim {
   const char *name, *bound_name;
-  int64_t bound;               /* 0: given at run */
+  int64_t bound;               /* 0: given at run; -1: size is an expression over other bounds */
   const atoll_sym *var, *size; /* size: a constant, or the variable of the bound */
 } rt_dim;
 

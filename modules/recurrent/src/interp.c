@@ -589,6 +589,11 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
   int64_t valid = 1;
   for (int d = 0; d < g->dims; d++) {
     const rt_dim *dim = &g->dim[d];
+    if (dim->bound < 0) {
+      ATOLL_TRY(rt_eval(g, dim->size, &env, &bound[d]));
+      env.bound[d] = bound[d];
+      continue;
+    }
     bound[d] = dim->bound;
     for (int k = 0; k < n; k++) {
       if (strcmp(b[k].name, dim->bound_name) != 0)

@@ -1,6 +1,6 @@
 /* A small Llama that feeds itself, greedily: layers are a dimension, so the program does not grow with them. Tokens of
  * the compiled program are those of the interpreter, for all of the past and for a window, for sequences one by one and
- * together. */
+ * together, and with attention by blocks. */
 #include "recurrent_test.h"
 
 enum { B = 2, T = 9, P = 3, D = 8, H = 4, HK = 2, DH = 4, F = 12, V = 16, L = 3 };
@@ -58,6 +58,19 @@ static int bindings(atoll_rec_binding *b) {
   return 10;
 }
 
+/* Whether attention goes over blocks of t. */
+static int has_blocks(const atoll_rec_program *p) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  assert_non_null(f);
+  atoll_rec_program_print(p, f);
+  fclose(f);
+  int found = strstr(text, "tj=") != NULL;
+  free(text);
+  return found;
+}
+
 static void tokens_are_the_same(void **state) {
   (void)state;
   atoll_rec_binding b[10];
@@ -69,13 +82,15 @@ static void tokens_are_the_same(void **state) {
     assert_ok(atoll_rec_interpret(c, b, n));
     atoll_rec_destroy(&c);
     assert_int_equal(expected.n, B * T);
-    for (int batch = 0; batch < 2; batch++) {
+    for (int way = 0; way < 4; way++) {
       atoll_rec_program *p = NULL;
       got.n = 0;
       c = llama(L, window, &got);
-      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = batch ? "b" : NULL}, &p));
+      assert_ok(
+          atoll_rec_compile(c, &(atoll_rec_params){.vectorize = way % 2 ? "b" : NULL, .tile = way / 2 ? 4 : 0}, &p));
       assert_ok(atoll_rec_run(p, b, n));
       assert_int_equal(got.n, B * T);
+      assert_int_equal(has_blocks(p), way / 2);
       for (int i = 0; i < B * T; i++)
         assert_true(got.v[i] == expected.v[i]);
       atoll_rec_program_destroy(&p);

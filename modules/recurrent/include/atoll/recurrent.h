@@ -229,6 +229,9 @@ typedef struct atoll_rec_params {
   const char *passes;
   /** Dimensions, separated by commas, that "vectorize" turns into axes; NULL: none. */
   const char *vectorize;
+  /** Positions in a block when "tile" turns softmax attention over a slice into a recurrence over blocks with a running
+   *  maximum and sum; 0: it does not. */
+  int64_t tile;
   /** Bounds given at run will be at least this; 0: 1. Larger values leave out code for small bounds. */
   int64_t least;
   /** 0: loops with shifted statements, where they give an order, else isl. Not 0: isl first, with at most so many of
