@@ -117,6 +117,7 @@ atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *given, atoll_r
   for (int d = 0; d < RT_DIMS; d++)
     s.least[d] = p.least;
   s.budget = p.budget;
+  program->memory = p.memory;
   atoll_err err = rt_rec_clone(c, &program->graph);
   if (err == ATOLL_OK)
     err = run_passes(program->graph, &p);
@@ -148,8 +149,34 @@ void atoll_rec_program_print(const atoll_rec_program *program, FILE *out) {
   rt_tree_print(program->graph, program->schedule.tree, out);
 }
 
+/* Refuses bounds with which values do not fit, and names what takes most. */
+static atoll_err check_memory(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+  const rt_graph *g = program->graph;
+  int64_t bound[RT_DIMS] = {0}, peak = 0;
+  rt_storage *s = NULL;
+  char label[96];
+  int most = -1;
+  if (program->memory == 0)
+    return ATOLL_OK;
+  ATOLL_TRY(rt_bounds(g, bindings, n, bound));
+  ATOLL_TRY(rt_tree_peak_bytes(g, program->schedule.tree, bound, &peak));
+  if (peak <= program->memory)
+    return ATOLL_OK;
+  ATOLL_TRY(rt_storage_choose(g, program->schedule.tree, bound, &s));
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && s[i].kind != RT_STORE_NONE &&
+        (most < 0 || s[i].slots * s[i].bytes > s[most].slots * s[most].bytes))
+      most = i;
+  int64_t bytes = most < 0 ? 0 : s[most].slots * s[most].bytes;
+  free(s);
+  return atoll_fail(ATOLL_NOMEM, "recurrent program: values need %lld bytes, the budget is %lld; most is %s with %lld",
+                    (long long)peak, (long long)program->memory,
+                    most < 0 ? "" : rt_label(g->node[most], label, sizeof label), (long long)bytes);
+}
+
 atoll_err atoll_rec_run(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   rt_interp *it = NULL;
+  ATOLL_TRY(check_memory(program, bindings, n));
   ATOLL_TRY(rt_interp_create(program->graph, bindings, n, &it));
   atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree);
   if (err == ATOLL_OK && rt_interp_bytes(it) != 0)

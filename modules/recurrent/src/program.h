@@ -7,6 +7,7 @@
 struct atoll_rec_program {
   rt_graph *graph;
   rt_schedule schedule;
+  int64_t memory; /* budget in bytes, 0: none */
 };
 
 #endif

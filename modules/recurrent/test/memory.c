@@ -51,6 +51,21 @@ static void windows_bound_the_cache(void **state) {
   atoll_rec_destroy(&c);
 }
 
+static void budgets_are_kept(void **state) {
+  (void)state;
+  static test_log log;
+  atoll_rec *c = decode("0:t+1", &log);
+  atoll_rec_program *p = NULL;
+  float w[64] = {0};
+  atoll_rec_binding b[] = {{"T", 32, NULL}, {"w", 0, w}};
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.memory = 2000}, &p));
+  assert_ok(atoll_rec_run(p, b, 2));
+  b[0].bound = 64;
+  assert_refused(ATOLL_NOMEM, "the budget is 2000; most is k (", atoll_rec_run(p, b, 2));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 static atoll_err walk(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   (void)user;
   (void)point;
@@ -110,6 +125,7 @@ static void learning_with_n_steps_forgets(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(windows_bound_the_cache),
+      cmocka_unit_test(budgets_are_kept),
       cmocka_unit_test(learning_with_n_steps_forgets),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

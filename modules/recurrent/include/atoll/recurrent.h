@@ -237,6 +237,8 @@ typedef struct atoll_rec_params {
   /** 0: loops with shifted statements, where they give an order, else isl. Not 0: isl first, with at most so many of
    * its operations. */
   unsigned long budget;
+  /** Runs whose values would need more bytes are refused before they start, with NOMEM; 0: no limit. */
+  int64_t memory;
   /** The graph before and after each pass and the schedule go here; NULL: nowhere. */
   FILE *trace;
 } atoll_rec_params;
