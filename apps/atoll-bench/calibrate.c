@@ -48,7 +48,8 @@ static atoll_err measure(const atoll_job *job, here *x) {
   ATOLL_TRY(atoll_islands_agree(x->comm, x->topo, &job->island, &x->islands));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_model_create(&job->model, &x->model));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_profile_create(&x->profile));
-  return atoll_train_calibrate(x->comm, job, x->model, x->device, x->islands, x->topo, x->profile);
+  return atoll_train_calibrate(x->comm, job, x->model, x->device, x->islands, x->topo, NULL, job->topo.probe_seconds,
+                               x->profile);
 }
 
 static atoll_err write_file(const here *x, const char *path) {

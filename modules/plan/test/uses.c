@@ -97,7 +97,7 @@ static void profile_decides(void **state) {
       for (int policy = 0; policy < ATOLL_POLICIES; policy++)
         for (int64_t b = 1; b <= 32; b *= 2) {
           double t = (double)b * (island ? 1e-3 : 3e-3) * (k == 0 ? 0.1 : 1);
-          atoll_cost c = {t, t, t, 1e-3, ATOLL_COST_MEASURED};
+          atoll_cost c = {.forward = t, .backward_input = t, .backward_weight = t, .update = 1e-3};
           char class_key[256];
           atoll_island_class(&x.cluster.islands, island, class_key, sizeof class_key);
           assert_ok(atoll_profile_add(p, class_key, atoll_model_digest(x.model), kinds[k],

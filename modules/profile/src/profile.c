@@ -11,7 +11,7 @@
 #define SAMPLES_MAX 32
 #define TEXT_MAX    256
 
-enum { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE, VALUES };
+enum { FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, UPDATE, LEAF, VALUES };
 
 typedef struct key {
   char device_class[TEXT_MAX], kind[48], policy[48];
@@ -32,7 +32,7 @@ struct atoll_profile {
 };
 
 const char *atoll_cost_source_name(atoll_cost_source s) {
-  static const char *const names[] = {"measured", "interpolated", "analytic"};
+  static const char *const names[] = {"measured", "interpolated", "imported", "analytic"};
   return (unsigned)s <= ATOLL_COST_ANALYTIC ? names[s] : "unknown";
 }
 
@@ -111,7 +111,7 @@ atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_di
                             const char *policy, int64_t S, int64_t B, const atoll_cost *cost) {
   key k;
   ATOLL_TRY(make_key(device_class, model, kind, policy, S, B, &k));
-  const double v[VALUES] = {cost->forward, cost->backward_input, cost->backward_weight, cost->update};
+  const double v[VALUES] = {cost->forward, cost->backward_input, cost->backward_weight, cost->update, cost->leaf};
   for (int i = 0; i < VALUES; i++)
     if (!(v[i] >= 0 && v[i] < INFINITY) || (i == 0 && v[i] == 0)) /* a forward that takes no time was not measured */
       return atoll_fail(ATOLL_USAGE, "profile: %s %s at B %" PRId64 " takes %g s, expected a time %s", kind, policy, B,
@@ -134,7 +134,11 @@ atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_di
     p->count++;
   }
   entry *e = &p->entry[at];
-  e->source = e->n == 0 || cost->source > e->source ? cost->source : e->source;
+  if (e->n > 0 && cost->source > e->source)
+    return ATOLL_OK; /* better is known */
+  if (cost->source < e->source)
+    e->n = 0;
+  e->source = cost->source;
   if (e->n == SAMPLES_MAX) { /* keep the latest ones */
     memmove(e->v[0], e->v[1], sizeof e->v - sizeof e->v[0]);
     e->n--;
@@ -148,12 +152,27 @@ static int compare_doubles(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* Quantile q of n sorted values, on the line between neighbours. */
+static double quantile(const double *v, int n, double q) {
+  double at = q * (n - 1);
+  int i = (int)at;
+  return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[n - 1];
+}
+
 static double median(const entry *e, int value) {
   double v[SAMPLES_MAX];
   for (int i = 0; i < e->n; i++)
     v[i] = e->v[i][value];
   qsort(v, (size_t)e->n, sizeof *v, compare_doubles);
-  return e->n % 2 ? v[e->n / 2] : 0.5 * (v[e->n / 2 - 1] + v[e->n / 2]);
+  return quantile(v, e->n, 0.5);
+}
+
+static double spread(const entry *e) {
+  double v[SAMPLES_MAX];
+  for (int i = 0; i < e->n; i++)
+    v[i] = e->v[i][FORWARD] + e->v[i][BACKWARD_INPUT] + e->v[i][BACKWARD_WEIGHT];
+  qsort(v, (size_t)e->n, sizeof *v, compare_doubles);
+  return 0.5 * (quantile(v, e->n, 0.75) - quantile(v, e->n, 0.25)) / quantile(v, e->n, 0.5);
 }
 
 /* Through two measurements. Beyond them noise would tilt the line without limit, so a smaller micro-batch is taken to
@@ -170,8 +189,13 @@ atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, a
   int at = lower(p, &k);
   const entry *e = &p->entry[at];
   if (at < p->count && compare(&e->k, &k) == 0) {
-    *cost = (atoll_cost){median(e, FORWARD), median(e, BACKWARD_INPUT), median(e, BACKWARD_WEIGHT), median(e, UPDATE),
-                         e->source};
+    *cost = (atoll_cost){.forward = median(e, FORWARD),
+                         .backward_input = median(e, BACKWARD_INPUT),
+                         .backward_weight = median(e, BACKWARD_WEIGHT),
+                         .update = median(e, UPDATE),
+                         .leaf = median(e, LEAF),
+                         .source = e->source,
+                         .spread = spread(e)};
     return ATOLL_OK;
   }
   int above = at < p->count && compare_family(&e->k, &k) == 0;
@@ -194,18 +218,42 @@ atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, a
   for (int i = 0; i < VALUES; i++)
     v[i] = a == b ? median(x, i) * ((double)B / (double)x->k.B)
                   : line((double)x->k.B, median(x, i), (double)y->k.B, median(y, i), (double)B);
-  /* The optimizer does not see the micro-batch: the nearest measurement. */
-  v[UPDATE] = median(B - x->k.B <= y->k.B - B ? x : y, UPDATE);
+  /* Optimizer and sums do not see the micro-batch: the nearest measurement. */
+  const entry *near = B - x->k.B <= y->k.B - B ? x : y;
   atoll_cost_source source = x->source > y->source ? x->source : y->source;
-  *cost = (atoll_cost){v[FORWARD], v[BACKWARD_INPUT], v[BACKWARD_WEIGHT], v[UPDATE],
-                       source > ATOLL_COST_INTERPOLATED ? source : ATOLL_COST_INTERPOLATED};
+  *cost = (atoll_cost){.forward = v[FORWARD],
+                       .backward_input = v[BACKWARD_INPUT],
+                       .backward_weight = v[BACKWARD_WEIGHT],
+                       .update = median(near, UPDATE),
+                       .leaf = median(near, LEAF),
+                       .source = source > ATOLL_COST_INTERPOLATED ? source : ATOLL_COST_INTERPOLATED,
+                       .spread = fmax(spread(x), spread(y))};
   return ATOLL_OK;
+}
+
+double atoll_profile_spread(const atoll_profile *p, const char *device_class, atoll_digest model) {
+  double *v = calloc((size_t)p->count + 1, sizeof *v), middle = 0;
+  int n = 0;
+  for (int i = 0; v && i < p->count; i++) {
+    const entry *e = &p->entry[i];
+    if (e->n >= 3 && e->source == ATOLL_COST_MEASURED && !strcmp(e->k.device_class, device_class) &&
+        atoll_digest_equal(e->k.model, model))
+      v[n++] = spread(e);
+  }
+  if (n > 0) {
+    qsort(v, (size_t)n, sizeof *v, compare_doubles);
+    middle = quantile(v, n, 0.5);
+  }
+  free(v);
+  return middle;
 }
 
 /* ---- as text, digest, file --------------------------------------------------------------------------------------- */
 
 /* One line per sample: class, model, kind, policy, S, B, source, then the values in hexadecimal floating point, which
  * reads back exactly. */
+enum { FIELDS = 7 + VALUES };
+
 atoll_err atoll_profile_pack(const atoll_profile *p, char **text, size_t *bytes) {
   char *buf = NULL;
   size_t n = 0;
@@ -216,9 +264,11 @@ atoll_err atoll_profile_pack(const atoll_profile *p, char **text, size_t *bytes)
     for (int s = 0; s < p->entry[i].n; s++) {
       const entry *e = &p->entry[i];
       char hex[33];
-      fprintf(f, "%s\t%s\t%s\t%s\t%" PRId64 "\t%" PRId64 "\t%d\t%a\t%a\t%a\t%a\n", e->k.device_class,
-              atoll_digest_text(e->k.model, hex), e->k.kind, e->k.policy, e->k.S, e->k.B, (int)e->source, e->v[s][0],
-              e->v[s][1], e->v[s][2], e->v[s][3]);
+      fprintf(f, "%s\t%s\t%s\t%s\t%" PRId64 "\t%" PRId64 "\t%d", e->k.device_class, atoll_digest_text(e->k.model, hex),
+              e->k.kind, e->k.policy, e->k.S, e->k.B, (int)e->source);
+      for (int k = 0; k < VALUES; k++)
+        fprintf(f, "\t%a", e->v[s][k]);
+      fputc('\n', f);
     }
   if (fclose(f) != 0) {
     free(buf);
@@ -229,10 +279,19 @@ atoll_err atoll_profile_pack(const atoll_profile *p, char **text, size_t *bytes)
   return ATOLL_OK;
 }
 
+static atoll_cost cost_of(const double v[VALUES], int source) {
+  return (atoll_cost){.forward = v[FORWARD],
+                      .backward_input = v[BACKWARD_INPUT],
+                      .backward_weight = v[BACKWARD_WEIGHT],
+                      .update = v[UPDATE],
+                      .leaf = v[LEAF],
+                      .source = (atoll_cost_source)source};
+}
+
 static atoll_err unpack_line(atoll_profile *p, char *text, int number) {
-  char *field[11], *at = text;
+  char *field[FIELDS], *at = text;
   int n = 0;
-  while (n < 11 && at) {
+  while (n < FIELDS && at) {
     field[n++] = at;
     at = strchr(at, '\t');
     if (at)
@@ -241,7 +300,7 @@ static atoll_err unpack_line(atoll_profile *p, char *text, int number) {
   atoll_digest model;
   int64_t v[3];
   double x[VALUES];
-  int bad = n != 11 || at || atoll_digest_parse(field[1], &model) != 0;
+  int bad = n != FIELDS || at || atoll_digest_parse(field[1], &model) != 0;
   char *end;
   for (int i = 0; i < 3 && !bad; i++) {
     v[i] = strtoll(field[4 + i], &end, 10);
@@ -253,9 +312,9 @@ static atoll_err unpack_line(atoll_profile *p, char *text, int number) {
   }
   if (bad || v[2] < 0 || v[2] > ATOLL_COST_ANALYTIC)
     return atoll_fail(ATOLL_CORRUPT,
-                      "profile text, line %d: expected 11 fields: class, model, kind, policy, S, B, source, 4 times",
-                      number);
-  atoll_cost c = {x[0], x[1], x[2], x[3], (atoll_cost_source)v[2]};
+                      "profile text, line %d: expected %d fields: class, model, kind, policy, S, B, source, %d times",
+                      number, FIELDS, VALUES);
+  atoll_cost c = cost_of(x, (int)v[2]);
   return atoll_profile_add(p, field[0], model, field[2], field[3], v[0], v[1], &c);
 }
 
@@ -289,7 +348,7 @@ atoll_digest atoll_profile_digest(const atoll_profile *p) {
 
 static const char *const text_column[] = {"device_class", "model", "kind", "policy"};
 static const char *const whole_column[] = {"S", "B", "source"};
-static const char *const value_column[] = {"forward", "backward_input", "backward_weight", "update"};
+static const char *const value_column[] = {"forward", "backward_input", "backward_weight", "update", "leaf"};
 
 atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, const char *group) {
   int64_t rows = 0, at = 0, one = 1;
@@ -325,14 +384,16 @@ atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, con
   for (int c = 0; err == ATOLL_OK && rows > 0 && c < 3; c++) {
     static const char *const units[] = {"tokens", "samples", "1"};
     static const char *const names[] = {"tokens per sample", "samples per micro-batch",
-                                        "0 measured, 1 interpolated, 2 analytic"};
+                                        "0 measured, 1 interpolated, 2 imported, 3 analytic"};
     snprintf(path, sizeof path, "%s/%s", group, whole_column[c]);
     err = atoll_store_write(store, path, ATOLL_I64, 1, &rows, whole + c * rows, units[c], names[c]);
   }
   for (int c = 0; err == ATOLL_OK && rows > 0 && c < VALUES; c++) {
     snprintf(path, sizeof path, "%s/%s", group, value_column[c]);
     err = atoll_store_write(store, path, ATOLL_F64, 1, &rows, value + c * rows, "s",
-                            c == UPDATE ? "time of the optimizer per step" : "time per micro-batch");
+                            c == UPDATE ? "time of the optimizer per step"
+                            : c == LEAF ? "time per leaf of the summation tree"
+                                        : "time per micro-batch");
   }
   free(hex);
   free(texts);
@@ -390,8 +451,10 @@ atoll_err atoll_profile_from_store(atoll_store *store, const char *group, atoll_
       err = atoll_fail(ATOLL_CORRUPT, "%s/source, row %" PRId64 ": %" PRId64, group, r, whole[2 * rows + r]);
       break;
     }
-    atoll_cost c = {value[r], value[rows + r], value[2 * rows + r], value[3 * rows + r],
-                    (atoll_cost_source)whole[2 * rows + r]};
+    double v[VALUES];
+    for (int k = 0; k < VALUES; k++)
+      v[k] = value[k * rows + r];
+    atoll_cost c = cost_of(v, (int)whole[2 * rows + r]);
     err = atoll_profile_add(p, text[0][r], model, text[2][r], text[3][r], whole[r], whole[rows + r], &c);
     if (err == ATOLL_USAGE)
       err = ATOLL_CORRUPT;

@@ -25,7 +25,7 @@ static void make_image(void **image, size_t *n, int64_t rows_claimed) {
   atoll_store *s = NULL;
   assert_int_equal(atoll_profile_create(&p), ATOLL_OK);
   for (int k = 0; k < 12; k++) {
-    atoll_cost c = {0.25 + k, 0.5, 0, 7, ATOLL_COST_MEASURED};
+    atoll_cost c = {.forward = 0.25 + k, .backward_input = 0.5, .update = 7, .leaf = 1};
     assert_int_equal(atoll_profile_add(p, "A B/8c", model, k % 3 ? "block" : "head", "exact", 128, 1 + k, &c),
                      ATOLL_OK);
   }
@@ -105,7 +105,7 @@ static void free_layers(void **state) {
   assert_int_equal(atoll_profile_create(&p), ATOLL_OK);
   static const double bad[] = {0, -1, NAN, INFINITY};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-    atoll_cost c = {bad[i], 0.5, 0.5, 1, ATOLL_COST_MEASURED};
+    atoll_cost c = {.forward = bad[i], .backward_input = 0.5, .backward_weight = 0.5, .update = 1};
     assert_int_equal(atoll_profile_add(p, "A", model, "block", "exact", 128, 4, &c), ATOLL_USAGE);
     assert_non_null(strstr(atoll_err_message(), "block exact at B 4"));
   }

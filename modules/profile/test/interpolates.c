@@ -11,7 +11,9 @@
 
 static const atoll_digest model = {1, 2};
 
-static atoll_cost cost(double f) { return (atoll_cost){f, 2 * f, 3 * f, 0.5, ATOLL_COST_MEASURED}; }
+static atoll_cost cost(double f) {
+  return (atoll_cost){.forward = f, .backward_input = 2 * f, .backward_weight = 3 * f, .update = 0.5, .leaf = f / 8};
+}
 
 static void add(atoll_profile *p, const char *kind, int64_t B, double f) {
   atoll_cost c = cost(f);
@@ -33,15 +35,21 @@ static void test(void **state) {
   add(p, "block", 4, 5.0);
   assert_int_equal(find(p, "block", 4, &c), ATOLL_OK);
   assert_float_equal(c.forward, 5.0, 0); /* median of three */
+  assert_float_equal(c.leaf, 5.0 / 8, 0);
+  assert_float_equal(c.spread, 0.5 * (7.0 - 4.5) / 5.0, 1e-12); /* quartiles of 4 5 9 */
   assert_int_equal(c.source, ATOLL_COST_MEASURED);
+  assert_float_equal(atoll_profile_spread(p, "cpu/8c", model), 0.25, 1e-12);
+  assert_float_equal(atoll_profile_spread(p, "cpu/4c", model), 0, 0);
   assert_int_equal(find(p, "block", 2, &c), ATOLL_OK); /* one point: proportional */
   assert_float_equal(c.forward, 2.5, 1e-12);
   assert_float_equal(c.update, 0.5, 0);
+  assert_float_equal(c.leaf, 5.0 / 8, 0); /* sums do not see the micro-batch */
   assert_int_equal(c.source, ATOLL_COST_INTERPOLATED);
   add(p, "block", 8, 7.0);
   assert_int_equal(find(p, "block", 6, &c), ATOLL_OK);
   assert_float_equal(c.forward, 6.0, 1e-12);
   assert_float_equal(c.backward_weight, 18.0, 1e-12);
+  assert_float_equal(c.spread, 0.25, 1e-12);            /* of the less certain end */
   assert_int_equal(find(p, "block", 16, &c), ATOLL_OK); /* beyond, on the line of the two nearest */
   assert_float_equal(c.forward, 11.0, 1e-12);
   assert_int_equal(find(p, "block", 2, &c), ATOLL_OK);
@@ -58,7 +66,20 @@ static void test(void **state) {
   assert_int_equal(atoll_profile_add(p, "cpu/8c", model, "block", "eager", 64, 4, &c), ATOLL_USAGE);
   c = cost(1);
   assert_int_equal(atoll_profile_add(p, "tab\there", model, "block", "eager", 64, 4, &c), ATOLL_USAGE);
-  assert_int_equal(atoll_profile_count(p), 3);
+  c = cost(2);
+  c.source = ATOLL_COST_INTERPOLATED;
+  assert_int_equal(atoll_profile_add(p, "cpu/8c", model, "guess", "eager", 64, 4, &c), ATOLL_OK);
+  assert_int_equal(find(p, "guess", 4, &c), ATOLL_OK);
+  assert_int_equal(c.source, ATOLL_COST_INTERPOLATED);
+  add(p, "guess", 4, 6.0);
+  assert_int_equal(find(p, "guess", 4, &c), ATOLL_OK); /* a measurement replaces the guess, */
+  assert_true(c.forward == 6.0 && c.source == ATOLL_COST_MEASURED);
+  c = cost(9);
+  c.source = ATOLL_COST_IMPORTED;
+  assert_int_equal(atoll_profile_add(p, "cpu/8c", model, "guess", "eager", 64, 4, &c), ATOLL_OK);
+  assert_int_equal(find(p, "guess", 4, &c), ATOLL_OK); /* and what others measured does not replace it */
+  assert_true(c.forward == 6.0 && c.source == ATOLL_COST_MEASURED);
+  assert_int_equal(atoll_profile_count(p), 4);
   for (int i = 0; i < 100; i++)
     add(p, "many", 1, 3.0); /* more than are kept */
   assert_int_equal(find(p, "many", 1, &c), ATOLL_OK);

@@ -16,7 +16,11 @@ static atoll_profile *filled(int backwards) {
   assert_int_equal(atoll_profile_create(&p), ATOLL_OK);
   for (int i = 0; i < 24; i++) {
     int k = backwards ? 23 - i : i;
-    atoll_cost c = {1.0 / (k + 3), 0.1 * k, 1e-300 * k, 7, ATOLL_COST_MEASURED};
+    atoll_cost c = {.forward = 1.0 / (k + 3),
+                    .backward_input = 0.1 * k,
+                    .backward_weight = 1e-300 * k,
+                    .update = 7,
+                    .leaf = 0.3 * k};
     assert_int_equal(atoll_profile_add(p, k % 2 ? "A B/8c" : "C", (atoll_digest){(uint64_t)k % 3, 9},
                                        k % 5 ? "block" : "head", "exact", 128, 1 + k, &c),
                      ATOLL_OK);
@@ -33,7 +37,7 @@ static void same_times(const atoll_profile *a, const atoll_profile *b) {
     assert_int_equal(atoll_profile_find(a, class_key, model, kind, "exact", 128, 1 + k, &x), ATOLL_OK);
     assert_int_equal(atoll_profile_find(b, class_key, model, kind, "exact", 128, 1 + k, &y), ATOLL_OK);
     assert_true(x.forward == y.forward && x.backward_input == y.backward_input &&
-                x.backward_weight == y.backward_weight);
+                x.backward_weight == y.backward_weight && x.update == y.update && x.leaf == y.leaf);
     assert_true(x.forward == 1.0 / (k + 3) && x.source == y.source);
   }
 }

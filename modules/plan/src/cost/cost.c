@@ -46,6 +46,7 @@
 
 typedef struct rates {
   double flops, bandwidth; /* FLOP/s, B/s */
+  double leaf;             /* s per gradient byte of a summation leaf */
   char class_key[256];
 } rates;
 
@@ -169,6 +170,21 @@ static atoll_err find_links(cost_model *c);
 static void link_of(const cost_model *c, int a, int b, double *latency, double *bytes_per_second);
 static atoll_err boundary_of(cost_model *c, int layer, int64_t b, int64_t *bytes);
 
+/* A measured block's time for clearing its gradient and adding it, else one write, two reads and a write. */
+static double leaf_rate(const cost_model *c, const rates *r) {
+  atoll_cost found;
+  int block = 0;
+  while (block < c->layers && atoll_model_layer_kind(c->problem->model, block) != ATOLL_LAYER_BLOCK)
+    block++;
+  for (int policy = 0; policy < ATOLL_POLICIES && c->problem->profile && block < c->layers; policy++)
+    if (atoll_profile_find(c->problem->profile, r->class_key, c->model, atoll_layer_kind_name(ATOLL_LAYER_BLOCK),
+                           atoll_policy_name((atoll_policy)policy), c->problem->seq, 1, &found) == ATOLL_OK &&
+        found.leaf > 0)
+      return found.leaf / (4.0 * (double)c->values[block]);
+  atoll_err_clear();
+  return 4.0 / r->bandwidth;
+}
+
 static void find_rates(cost_model *c) {
   const atoll_islands *islands = c->problem->islands;
   for (int i = 0; i < islands->count; i++) {
@@ -179,6 +195,7 @@ static void find_rates(cost_model *c) {
     r->flops = 1e9 * (is->gemm_f32 > 0 ? is->gemm_f32 : gpu ? DEFAULT_GFLOPS_GPU : cores * DEFAULT_GFLOPS_PER_CORE);
     r->bandwidth = 1e9 * (is->bandwidth > 0 ? is->bandwidth : gpu ? DEFAULT_BANDWIDTH_GPU : DEFAULT_BANDWIDTH_CPU);
     atoll_island_class(islands, i, r->class_key, sizeof r->class_key);
+    r->leaf = leaf_rate(c, r);
   }
 }
 
@@ -210,6 +227,13 @@ fail:
 int cost_layer_class(const cost_model *c, int layer) { return c->cls[layer]; }
 int cost_range_first(const cost_model *c, int first, int last) { return c->range[first * (c->layers + 1) + last]; }
 double cost_bandwidth(const cost_model *c, int island) { return c->rate[island].bandwidth / 1e9; }
+
+double cost_spread(const cost_model *c) {
+  double most = 0;
+  for (int i = 0; i < c->islands && c->problem->profile; i++)
+    most = fmax(most, atoll_profile_spread(c->problem->profile, c->rate[i].class_key, c->model));
+  return most;
+}
 
 /* ---- layers ------------------------------------------------------------------------------------------------------ */
 
@@ -265,9 +289,39 @@ static atoll_err repeated(const cost_model *c, int island, int layer, atoll_poli
                  eval(atoll_layer_recompute_flops(m, pool, layer, policy), pool, b, c->problem->seq, &again));
   if (forward > 0)
     found->backward_input += found->forward * (double)again / (double)forward;
+  if (again > 0 && found->source < ATOLL_COST_INTERPOLATED)
+    found->source = ATOLL_COST_INTERPOLATED;
 done:
   atoll_syms_destroy(&pool);
   return err;
+}
+
+static atoll_err ask_profile(const cost_model *c, int island, int layer, atoll_policy policy, int64_t b,
+                             atoll_cost *out) {
+  if (!c->problem->profile)
+    return ATOLL_NOINPUT;
+  return atoll_profile_find(c->problem->profile, c->rate[island].class_key, c->model,
+                            atoll_layer_kind_name(atoll_model_layer_kind(c->problem->model, layer)),
+                            atoll_policy_name(policy), c->problem->seq, b, out);
+}
+
+/* What a profile knows of a layer. When it knows it under the policy that keeps everything alone, as files of other
+ * programs do, the model says how much longer another one takes. */
+static atoll_err profiled(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, atoll_cost *out) {
+  cost_slice here, there;
+  atoll_err err = ask_profile(c, island, layer, policy, b, out);
+  if (err == ATOLL_NOINPUT && c->problem->profile)
+    err = repeated(c, island, layer, policy, b, out);
+  if (err != ATOLL_NOINPUT || policy == ATOLL_POLICY_EAGER_FLASH)
+    return err;
+  ATOLL_TRY(ask_profile(c, island, layer, ATOLL_POLICY_EAGER_FLASH, b, out));
+  ATOLL_TRY(analytic(c, island, layer, policy, b, &here));
+  ATOLL_TRY(analytic(c, island, layer, ATOLL_POLICY_EAGER_FLASH, b, &there));
+  out->forward *= here.forward / there.forward;
+  out->backward_input *= here.backward / there.backward;
+  out->backward_weight *= here.backward / there.backward;
+  out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
+  return ATOLL_OK;
 }
 
 static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
@@ -280,14 +334,8 @@ static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy p
     }
   }
   entry e = {.island = island, .cls = cls, .policy = (int)policy, .b = b};
-  const char *kind = atoll_layer_kind_name(atoll_model_layer_kind(c->problem->model, layer));
   atoll_cost found;
-  atoll_err err = !c->problem->profile
-                      ? ATOLL_NOINPUT
-                      : atoll_profile_find(c->problem->profile, c->rate[island].class_key, c->model, kind,
-                                           atoll_policy_name(policy), c->problem->seq, b, &found);
-  if (err == ATOLL_NOINPUT && c->problem->profile)
-    err = repeated(c, island, layer, policy, b, &found);
+  atoll_err err = profiled(c, island, layer, policy, b, &found);
   double update = UPDATE_BYTES_PER_VALUE * (double)c->values[layer] / c->rate[island].bandwidth;
   if (err == ATOLL_OK) {
     e.cost = (cost_slice){found.forward, found.backward_input + found.backward_weight,
@@ -708,5 +756,5 @@ double cost_finish(const cost_model *c, const int *node, int n) {
 }
 
 double cost_leaf(const cost_model *c, int island, int64_t gradient_bytes) {
-  return (1.0 + 3.0) * (double)gradient_bytes / c->rate[island].bandwidth; /* one write; two reads and a write */
+  return (double)gradient_bytes * c->rate[island].leaf;
 }

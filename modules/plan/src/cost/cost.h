@@ -65,6 +65,9 @@ double cost_sum_in_node(const cost_model *cost, int node, int n, int64_t bytes);
 double cost_finish(const cost_model *cost, const int *node, int n);
 /* Seconds per summation leaf for clearing its gradient buffer and adding it to its sibling. */
 double cost_leaf(const cost_model *cost, int island, int64_t gradient_bytes);
+/* Relative spread of the measured times, of the island where it is largest; 0 when nothing was measured often enough.
+ */
+double cost_spread(const cost_model *cost);
 /* Memory bandwidth of a device of an island, GB/s. */
 double cost_bandwidth(const cost_model *cost, int island);
 

@@ -8,7 +8,14 @@
 
 ATOLL_BEGIN_C
 
-typedef enum atoll_cost_source { ATOLL_COST_MEASURED, ATOLL_COST_INTERPOLATED, ATOLL_COST_ANALYTIC } atoll_cost_source;
+/** From the most to the least certain. Imported: another program's measurement of the same model on a device of the
+ * same name. */
+typedef enum atoll_cost_source {
+  ATOLL_COST_MEASURED,
+  ATOLL_COST_INTERPOLATED,
+  ATOLL_COST_IMPORTED,
+  ATOLL_COST_ANALYTIC
+} atoll_cost_source;
 ATOLL_API const char *atoll_cost_source_name(atoll_cost_source s);
 
 /** One layer kind on one device class at one micro-batch size. */
@@ -16,6 +23,8 @@ typedef struct atoll_cost {
   double forward, backward_input, backward_weight; /* s */
   double update;                                   /* s per step: clip and optimizer */
   atoll_cost_source source;
+  double leaf;   /* s per leaf of the summation tree: a gradient buffer cleared and added to another; 0 unknown */
+  double spread; /* found: half the interquartile range of forward + backward over their median. Not read by add */
 } atoll_cost;
 
 typedef struct atoll_profile atoll_profile;
@@ -23,13 +32,17 @@ typedef struct atoll_profile atoll_profile;
 ATOLL_API atoll_err atoll_profile_create(atoll_profile **out);
 ATOLL_API void atoll_profile_destroy(atoll_profile **profile);
 /** device_class: text key of a device class (model and island name); model: digest of the model's layer shapes; kind:
- * layer kind name; policy name; S tokens, B samples. Repeated adds of one key keep the median of up to 32. */
+ * layer kind name; policy name; S tokens, B samples. Repeated adds of one key keep the latest 32; those of
+ * a more certain source replace others. */
 ATOLL_API atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_digest model, const char *kind,
                                       const char *policy, int64_t S, int64_t B, const atoll_cost *cost);
-/** Exact, else linear between or beyond measured B (at least one point: proportional), else NOINPUT so that the caller
- * models it. */
+/** Medians: exact, else linear between or beyond measured B (at least one point: proportional), else NOINPUT so that
+ * the caller models it. */
 ATOLL_API atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, atoll_digest model,
                                        const char *kind, const char *policy, int64_t S, int64_t B, atoll_cost *cost);
+/** How far measured times of one class are off: the median spread of its measured entries that have three samples or
+ * more; 0 when there are none. */
+ATOLL_API double atoll_profile_spread(const atoll_profile *p, const char *device_class, atoll_digest model);
 ATOLL_API int atoll_profile_count(const atoll_profile *p);
 ATOLL_API atoll_digest atoll_profile_digest(const atoll_profile *p);
 ATOLL_API atoll_err atoll_profile_to_store(const atoll_profile *p, atoll_store *store, const char *group);

@@ -77,11 +77,13 @@ ATOLL_API atoll_err atoll_train_extra_bytes(const atoll_model *model, const atol
  * and its stage. */
 ATOLL_API atoll_err atoll_train_accepts(const atoll_plan *plan);
 
-/** Collective. Layer times of this model on each rank's device at the micro-batch sizes planning may use, shared by
- * all. */
+/** Collective. Adds to profile the layer times of this model on each rank's device, shared by all: at the micro-batch
+ * sizes and policies planning may use, or, with a plan as `focus` (NULL none), at those it uses alone. Takes about
+ * `seconds`, or what one sample of everything takes. All ranks measure at once; a class has the samples of its slowest
+ * rank. */
 ATOLL_API atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const atoll_model *model,
                                           atoll_device *device, const atoll_islands *islands, const atoll_topo *topo,
-                                          atoll_profile *profile);
+                                          const atoll_plan *focus, double seconds, atoll_profile *profile);
 
 typedef struct atoll_train_result {
   int64_t steps_done, skipped;
