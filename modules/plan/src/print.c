@@ -219,9 +219,35 @@ static void explain_time(const atoll_plan *plan, const atoll_plan_problem *probl
              "  its way. 'sum+update' is the gradients' sum over replicas and the optimizer.\n");
 }
 
+static int offloads(const atoll_plan *plan) {
+  for (int p = 0; p < plan->pipelines; p++)
+    for (int s = 0; s < plan->pipeline[p].stages; s++)
+      for (int i = 0; i < plan->pipeline[p].stage[s].ranges; i++) {
+        const atoll_plan_range *r = &plan->pipeline[p].stage[s].range[i];
+        if (r->offload_weights + r->offload_gradients + r->offload_optimizer + r->offload_activations > 0)
+          return 1;
+      }
+  return 0;
+}
+
+/* Where the rates of messages and copies come from. */
+static void explain_links(const atoll_plan *plan, const atoll_topo *topo, FILE *f) {
+  int measured = 0, declared = 0;
+  for (int i = 0; i < topo->links; i++) {
+    measured += !topo->link[i].declared && topo->link[i].bandwidth.n > 0;
+    declared += topo->link[i].declared && topo->link[i].bandwidth.n > 0;
+  }
+  fprintf(f, "  rates of links: %d measured, %d declared; %s\n", measured, declared + topo->routes,
+          measured + declared + topo->routes ? "pairs in neither list take the slowest of their kind"
+                                             : "all are assumed (analytic)");
+  if (offloads(plan))
+    fprintf(f, "  copies to and from host memory: %.0f GB/s each way, assumed (analytic)\n", COST_HOST_RATE / 1e9);
+}
+
 static void explain_traffic(const atoll_plan *plan, const atoll_plan_problem *problem, FILE *f) {
   char a[32], b[32], c[32];
   fprintf(f, "\nTraffic per step\n");
+  explain_links(plan, problem->topo, f);
   for (int p = 0; p < plan->pipelines; p++) {
     const atoll_plan_pipeline *pipe = &plan->pipeline[p];
     for (int s = 0; s < pipe->stages; s++) {
@@ -292,11 +318,20 @@ void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *proble
           !strcmp(plan->cost_source, "measured") ? "layer times of a profile, at these micro-batch sizes."
           : !strcmp(plan->cost_source, "interpolated")
               ? "layer times of a profile, between or beyond measured micro-batch sizes."
+          : !strcmp(plan->cost_source, "imported")
+              ? "layer times that another program measured for this model on devices of the same name."
               : "FLOPs over the devices' rates, since no profile covers them (atoll-train measures one).");
   if (!report)
     return;
   fprintf(f, "\nSearched %" PRId64 " plans, %" PRId64 " did not fit. ", report->considered, report->infeasible);
-  if (plan->optimal)
+  if (report->alike > 0)
+    fprintf(
+        f,
+        "A bound for all others is %.1f %% better, but measured\ntimes are spread by %.1f %%, and plans closer than "
+        "that count as equally fast: of these fewer stages come first,\nthen larger micro-batches, then the first "
+        "policy, so that a plan stays what it is from one calibration to the next.\n",
+        100 * plan->gap, 100 * report->alike);
+  else if (plan->optimal)
     fprintf(f, "No other plan of the searched space is faster.\n");
   else
     fprintf(f, "Not proved best: a bound for all plans left out is %.1f %% better.\n", 100 * plan->gap);

@@ -142,6 +142,7 @@ typedef struct atoll_plan_report {
   int count;
   atoll_plan_rejected *rejected; /* best first; at most 32 */
   int64_t considered, infeasible;
+  double alike; /* spread of measured times within which a fixed order chose, not time; 0: it was not needed */
   double
       composed; /* s, or price for plan.objective=price, of the best chain of stages on parts of islands by the formula
                    of src/compose/chain.c, before simulation; NaN when there is none or nobody searched for one */

@@ -64,6 +64,7 @@ static atoll_err make_report(composer *c, atoll_plan_report **out) {
     free(r);
     return ATOLL_NOMEM;
   }
+  r->alike = c->alike;
   r->considered = c->considered;
   r->infeasible = c->infeasible;
   if (c->note_count)
@@ -318,12 +319,75 @@ static atoll_err no_plan(const composer *c) {
   return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: %s%snearest is %s", nowhere, nowhere[0] ? "; " : "", c->tightest);
 }
 
+typedef struct preferred {
+  int S, index;
+  int64_t b;
+} preferred;
+
+/* Fewer stages, then larger micro-batches, then the order of enumeration. */
+static int compare_preferred(const void *x, const void *y) {
+  const preferred *a = x, *b = y;
+  if (a->S != b->S)
+    return a->S - b->S;
+  if (a->b != b->b)
+    return a->b > b->b ? -1 : 1;
+  return a->index - b->index;
+}
+
+/* The best plan of one shape whose stages all have this policy, into c->best, when it takes less than best_seconds. */
+static atoll_err search_uniform(composer *c, int index, int policy) {
+  shape s = c->shape[index];
+  int64_t infeasible = c->infeasible;
+  s.best = INFINITY;
+  s.relaxed = s.solved = 0;
+  c->only_policy = 1 + policy;
+  atoll_err err = search_shape(c, &s, 0, WORK_OF_SHAPE);
+  c->only_policy = 0;
+  c->infeasible = infeasible;
+  return err;
+}
+
+/* Measured times that differ by less than their own spread do not tell plans apart, and the least of them would be
+ * another with every calibration. Of the plans that are as fast as the fastest within it, the first in a fixed order is
+ * taken: fewer stages, larger micro-batches, the first policy that all stages can have. */
+static atoll_err prefer(composer *c) {
+  double spread = cost_spread(c->cost), fastest = c->best_seconds, limit = fastest * (1 + spread);
+  atoll_plan *best = c->best;
+  preferred *order = NULL;
+  if (!(spread > 0))
+    return ATOLL_OK;
+  ATOLL_TRY(plan_alloc((size_t)c->shapes, sizeof *order, &order));
+  for (int i = 0; i < c->shapes; i++)
+    order[i] = (preferred){c->shape[i].S, i, c->shape[i].b};
+  qsort(order, (size_t)c->shapes, sizeof *order, compare_preferred);
+  atoll_err err = ATOLL_OK;
+  c->best = NULL;
+  c->best_seconds = limit;
+  for (int i = 0; i < c->shapes && !c->best && err == ATOLL_OK; i++)
+    for (int p = 0; p < ATOLL_POLICIES && !c->best && err == ATOLL_OK; p++)
+      if (c->state[p] && c->shape[order[i].index].bound < limit)
+        err = search_uniform(c, order[i].index, p);
+  free(order);
+  if (err == ATOLL_OK && c->best) {
+    c->alike = c->best_seconds > fastest * (1 + COMPOSE_SLACK) ? spread : 0;
+    atoll_plan_destroy(&best);
+    return ATOLL_OK;
+  }
+  atoll_plan_destroy(&c->best);
+  c->best = best;
+  c->best_seconds = fastest;
+  return err;
+}
+
 /* Device by device: c->best with its predictions, or NULL. */
 static atoll_err make_exact(composer *c) {
   double left = INFINITY;
   ATOLL_TRY(run(c, &left));
   if (!c->best)
     return ATOLL_OK;
+  double fastest = c->best_seconds;
+  ATOLL_TRY(prefer(c));
+  left = c->alike > 0 ? fmin(left, fastest) : left;
   ATOLL_TRY(build_times(c, c->best, 1));
   c->best->optimal = !(left * (1 - 1e-12) < c->best->step_seconds);
   c->best->gap = c->best->optimal ? 0 : c->best->step_seconds / left - 1;

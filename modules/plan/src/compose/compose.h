@@ -61,6 +61,7 @@ typedef struct composer {
   int monotone; /* longer slices take longer and need more, which bounds may use; unknown of programs */
   atoll_plan_params one_policy[ATOLL_POLICIES];
   void *state[ATOLL_POLICIES]; /* the parallelizer, asked for one policy at a time; NULL: policy not allowed */
+  int only_policy;             /* 1 + the only one that stages may have; 0 any */
   cost_model *cost;
   int layers, islands, world;
   atoll_digest model_digest, islands_digest;
@@ -90,6 +91,7 @@ typedef struct composer {
   /* incumbent */
   atoll_plan *best;
   double best_seconds;
+  double alike; /* relative: plans this much slower were held to be as fast; 0 when the choice did not need it */
   /* accounts */
   int64_t work, considered, infeasible;
   note *notes;

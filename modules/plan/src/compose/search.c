@@ -359,7 +359,7 @@ static atoll_err tabulate(search *x) {
     ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof **x->allowed, &x->allowed[i]));
     for (int r = 0; r < c->reps; r++)
       for (int p = 0; p < ATOLL_POLICIES; p++) {
-        int fits = c->state[p] != NULL;
+        int fits = c->state[p] != NULL && (!c->only_policy || p == c->only_policy - 1);
         for (int e = 0; e < x->fits[i] && fits; e++)
           fits = x->fit[i][e].slice[p][r].over <= 0;
         x->allowed[i][r] |= (uint32_t)fits << p;

@@ -261,6 +261,8 @@ static atoll_err describe(const request *r, const tuner_point *p, atoll_slice_pl
                             .t = p->t,
                             .d = p->d,
                             .source = mesh->source};
+  if (out->offload_weights + out->offload_gradients + out->offload_optimizer + out->offload_activations > 0)
+    out->source = ATOLL_COST_ANALYTIC; /* host links are assumed, not measured: COST_HOST_RATE */
   /* Blocks are counted; layers are what a plan states, and an embedding in front has nothing to do again. */
   int embeds = atoll_model_layer_kind(problem->model, r->slice.first) == ATOLL_LAYER_EMBED;
   out->recompute = p->choice[AXIS_RECOMPUTE] > 0 ? (int)p->choice[AXIS_RECOMPUTE] + embeds : 0;
