@@ -11,6 +11,7 @@
 #include "atoll/cli.h"
 #include "atoll/file.h"
 #include "atoll/log.h"
+#include "atoll/plan_import.h"
 #include "atoll/plugin.h"
 #include "atoll/store.h"
 #include "atoll/train.h"
@@ -32,7 +33,8 @@ static const atoll_cli_flag flags[] = {
     {"whole", NULL, "plan for every device described, however many ranks were launched: these share the search"},
     {"without", "TEXT", "plan without these devices (words: NODE, ISLAND or ISLAND:COUNT) and show what changes"},
     {"with", "TEXT", "take these devices as new (words as above) and show what they change"},
-    {"profile", "FILE", "layer times measured by a run (its run.h5), instead of FLOPs over rates"},
+    {"profile", "FILE",
+     "layer times of a run (its run.h5) or, as .json, of another program, instead of FLOPs over rates"},
     {"accuracy", "DIR", "hold costs against the measured runs in DIR and print the errors; needs --profiles"},
     {"profiles", "DIR", "data of the neutral scorer: profiles/MODEL.json, network.json, transfer_price.json"},
     {"case", "FILE", "plan a case of the neutral scorer instead of a job; needs --profiles, --judge writes the plan"},
@@ -55,12 +57,17 @@ typedef struct work {
   atoll_plan_report *report;
 } work;
 
-/* A run's file keeps its profile in /profile. */
-static atoll_err load_profile(const char *path, atoll_profile **out) {
+/* A run's file keeps its profile in /profile; JSON is another program's. */
+static atoll_err load_profile(work *w, const char *path) {
   atoll_store *s = NULL;
+  size_t n = strlen(path);
+  if (n > 5 && !strcmp(path + n - 5, ".json")) {
+    ATOLL_TRY(atoll_profile_create(&w->profile));
+    return atoll_plan_import(path, w->model, w->islands, w->job.train.seq, w->profile);
+  }
   ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_READ, &s));
   atoll_err err = atoll_store_has(s, "/profile/rows")
-                      ? atoll_profile_from_store(s, "/profile", out)
+                      ? atoll_profile_from_store(s, "/profile", &w->profile)
                       : atoll_fail(ATOLL_NOINPUT,
                                    "%s has no /profile: expected the run.h5 of a run that measured its layers", path);
   atoll_err closed = atoll_store_close(&s);
@@ -209,7 +216,7 @@ static atoll_err body(work *w) {
                     : atoll_islands_group(w->topo, &w->job.island, &w->islands));
   ATOLL_TRY(atoll_model_create(&w->job.model, &w->model));
   if (profile) {
-    atoll_err err = load_profile(profile, &w->profile);
+    atoll_err err = load_profile(w, profile);
     ATOLL_TRY(w->comm ? atoll_agree(atoll_comm_mpi(w->comm), err) : err);
   }
   atoll_plan_problem problem = {.model = w->model,
