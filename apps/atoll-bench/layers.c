@@ -45,6 +45,7 @@ typedef struct scene {
   atoll_exec e;
   int64_t S, budget;
   int blocks;
+  int count, timed; /* bytes only, as asked; time too */
 } scene;
 
 /* ---- bytes ---- */
@@ -311,9 +312,9 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
                           "bytes_predicted", (json_int_t)predicted, "bytes_measured", (json_int_t)measured, "bsh_bytes",
                           (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch, "bytes_per_sample",
                           (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
-  json_object_set_new(row, "counted_only", json_boolean(!s->w->timed));
+  json_object_set_new(row, "counted_only", json_boolean(!s->timed));
   json_object_set_new(row, "tokens_per_second", json_null());
-  if (s->w->timed && batch > 0) {
+  if (s->timed && batch > 0) {
     double block = t->blocks[p] / (double)t->batch, ends = t->ends / (double)t->batch,
            step = (block + ends) * (double)B;
     json_object_set_new(row, "tokens_per_second", json_real((double)(B * s->S) / (step + t->update)));
@@ -334,11 +335,13 @@ static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
     int64_t batch = (int64_t)json_integer_value(json_object_get(row, "max_batch"));
     double ratio = eager > 0 ? (double)batch / (double)eager : 0;
     json_object_set_new(row, "max_batch_over_eager", json_real(ratio));
-    atoll_say("%-13s S %-4" PRId64 " %-14s %5.1f bytes/BSH, largest batch %4" PRId64
-              " (%4.2f x eager), %7.0f tokens/s%s",
+    json_t *rate = json_object_get(row, "tokens_per_second");
+    char speed[48] = "";
+    if (json_is_real(rate))
+      snprintf(speed, sizeof speed, ", %.0f tokens/s", json_real_value(rate));
+    atoll_say("%-13s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
               s->w->preset, s->S, json_string_value(json_object_get(row, "policy")),
-              json_real_value(json_object_get(row, "bsh_bytes")), batch, ratio,
-              json_number_value(json_object_get(row, "tokens_per_second")),
+              json_real_value(json_object_get(row, "bsh_bytes")), batch, ratio, speed,
               json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
   }
 }
@@ -357,7 +360,8 @@ static atoll_err run_scene(scene *s, int full, json_t *rows) {
     return ATOLL_OK;
   }
   s->blocks = atoll_model_layers(s->m) - 2;
-  atoll_err err = s->w->timed ? time_scene(s, &t) : ATOLL_OK;
+  s->timed = s->w->timed && !s->count;
+  atoll_err err = s->timed ? time_scene(s, &t) : ATOLL_OK;
   for (int k = 0; k < ATOLL_POLICIES && err == ATOLL_OK; k++)
     err = add_row(s, (atoll_policy)k, &t, full, rows, &eager);
   if (err == ATOLL_OK)
@@ -409,7 +413,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   if (!out)
     return ATOLL_OK; /* one rank measures */
   ATOLL_TRY(bench_count(cli, "budget", 11, 1, 1 << 20, &gib));
-  scene s = {.budget = gib << 30};
+  scene s = {.budget = gib << 30, .count = atoll_cli_value(cli, "count") != NULL};
   json_t *rows = json_array();
   json_object_set_new(out, "rows", rows);
   atoll_err err = device_open(&s);

@@ -32,6 +32,7 @@ static const atoll_cli_flag flags[] = {
     {"trace", "FILE", "mlp: timeline of one pipelined run (256 rows, or --shape's) in Chrome trace format."},
     {"preset", "NAME", "layers: only this model."},
     {"budget", "GIB", "layers: memory to fit a batch into; default 11."},
+    {"count", NULL, "layers: bytes and batches only, no time."},
     {"full", NULL, "layers: all models, and every real step at the largest batch."},
     {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
     {NULL, NULL, NULL},
