@@ -47,7 +47,8 @@ typedef struct atoll_chain_params {
   int64_t rows; /* the most a run has */
   int layers;
   atoll_chain_layer layer[ATOLL_CHAIN_LAYERS];
-  int claims;     /* an idle rank takes tiles of others' layers; 0: weights are used by their owners alone. Default 1 */
+  int claims;     /* an idle rank takes tiles of others' layers. 0: in the cta and micro-batch ways weights are read by
+                     their owners alone, and the chooser takes only these or the sequential one. Default 1 */
   int backward;   /* two layers, the second without activation: room for gradients and weights turned. Default 0 */
   double timeout; /* s a rank waits for another before all give up; default 60 */
 } atoll_chain_params;
