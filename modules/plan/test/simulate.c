@@ -285,6 +285,7 @@ static void predictions_are_found_again(void **state) {
     atoll_plan_params_init(&params);
     params.stages = test_below(&seed, 3);
     params.micro_batch = 1 << test_below(&seed, 3);
+    params.target = i % 2; /* both searches: no update before all sums */
     atoll_err err = atoll_plan_make(&problem, &params, &plan, NULL);
     if (err == ATOLL_OK) {
       atoll_simulation *x = sim_run(plan, &problem, NULL);
@@ -327,6 +328,25 @@ static void sums_wait_for_all(void **state) {
   }
   atoll_simulation_destroy(&x);
   made_end(&m);
+}
+
+/* The parts of a tied tensor are swapped side by side: half the bytes on two tensor ranks. */
+static void tied_tensors_are_divided_over_tensor_ranks(void **state) {
+  (void)state;
+  made m;
+  double seconds[2];
+  made_begin(&m);
+  for (int wide = 0; wide < 2; wide++) {
+    for (int s = 0; s < 2; s++)
+      for (int k = 0; k < 2; k++)
+        m.plan->pipeline[0].stage[s].replica[k].tensor = 1 + wide; /* degrees alone: the ranks stay where they are */
+    atoll_simulation *x = sim_run(m.plan, &m.problem, NULL);
+    const atoll_sim_event *e = find(x, 0, ATOLL_SIM_COLLECTIVE, ATOLL_SIM_TIED, -1);
+    seconds[wide] = e->end - e->begin;
+    atoll_simulation_destroy(&x);
+  }
+  made_end(&m);
+  assert_true(seconds[1] < 0.75 * seconds[0] && seconds[1] > 0.25 * seconds[0]); /* and latency, which is not */
 }
 
 /* Shares in host memory are copied, per micro-batch, and take their time where they are long. */
@@ -452,6 +472,7 @@ int main(void) {
       cmocka_unit_test(random_plans_agree_with_a_recursion),
       cmocka_unit_test(predictions_are_found_again),
       cmocka_unit_test(sums_wait_for_all),
+      cmocka_unit_test(tied_tensors_are_divided_over_tensor_ranks),
       cmocka_unit_test(offloaded_shares_are_copied),
       cmocka_unit_test(pipelines_sum_layers_together),
       cmocka_unit_test(refuses_and_names),

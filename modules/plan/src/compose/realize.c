@@ -260,29 +260,33 @@ static atoll_err predict(large *x, atoll_plan *plan, const realized *r) {
   composer *c = x->c;
   atoll_plan_pipeline *pipe = &plan->pipeline[0];
   const atoll_topo *topo = c->problem->topo;
-  double *end = NULL, last = 0, update = 0;
+  double *end = NULL, last = 0, update = 0, latency, rate;
   int *node = NULL, *list = NULL, nodes = 0;
   atoll_cost_source source = ATOLL_COST_MEASURED;
   simulated with, without;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)pipe->stages, sizeof *end, &end));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)topo->nodes, sizeof *node, &node));
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)topo->nodes, sizeof *list, &list));
+  ATOLL_TRY_GOTO(err, done, plan_alloc(2 * (size_t)topo->nodes, sizeof *list, &list));
   build_sends(c, plan, 0);
   ATOLL_TRY_GOTO(err, done, simulate_plan(c->cost, c->problem, plan, 1, end, &with));
-  for (int s = 0; s < pipe->stages; s++) {
-    end[s] += r[s].point.d;
+  for (int s = 0; s < pipe->stages; s++) { /* extra time holds the sums; what is left of it waits for all of them */
+    double d = fmax(r[s].point.d, 0), sum;
+    ATOLL_TRY_GOTO(err, done, sync_reduce(c->cost, c->problem, plan, 0, s, &sum));
+    sum = fmin(sum, d);
+    end[s] += sum;
     last = end[s] > last ? end[s] : last;
-    update = r[s].point.d > update ? r[s].point.d : update;
+    update = fmax(update, d - sum);
     source = r[s].point.source > source ? r[s].point.source : source;
     for (int k = 0; k < pipe->stage[s].replicas; k++)
-      node[topo->device[pipe->stage[s].replica[k].device[0]].node] = 1;
+      node[topo->device[pipe->stage[s].replica[k].device[0]].node]++;
   }
   for (int i = 0; i < topo->nodes; i++)
-    if (node[i])
+    for (int k = 0; k < node[i] && k < 2; k++) /* two of a node show the link inside it */
       list[nodes++] = i;
   last = build_tied_end(c, plan, end, last);
-  plan->step_seconds = last + cost_finish(c->cost, list, nodes);
+  cost_slowest(c->cost, list, nodes, &latency, &rate);
+  plan->step_seconds = last + 2 * latency * ceil(log2(with.replicas)) + update; /* cost_finish() of all replicas */
   plan->bubble_fraction = with.pipeline > 0 ? fmax(1 - with.busy / (with.replicas * with.pipeline), 0) : 0;
   ATOLL_TRY_GOTO(err, done, simulate_plan(c->cost, c->problem, plan, 0, NULL, &without));
   plan->communication_seconds = fmax(plan->step_seconds - without.pipeline - update, 0);

@@ -61,8 +61,12 @@ double sync_tied(const cost_model *cost, const atoll_plan_problem *problem, cons
     bytes *= mp->shape[d];
   double most = 0;
   for (int k = 0; k < a->replicas && k < b->replicas; k++) {
-    double w = fmin(cost_bandwidth(cost, a->replica[k].island), cost_bandwidth(cost, b->replica[k].island));
-    double s = cost_tied(cost, node_of(problem, &a->replica[k]), node_of(problem, &b->replica[k]), bytes, w);
+    const atoll_plan_replica *x = &a->replica[k], *y = &b->replica[k];
+    /* Tensor ranks hold a part of the tensor each, and swap it with the rank that has the same; with unequal degrees
+     * the larger parts set the pace. (Planned, not executed: train accepts degree 1 alone.) */
+    int tensor = x->tensor < y->tensor ? x->tensor : y->tensor;
+    double w = fmin(cost_bandwidth(cost, x->island), cost_bandwidth(cost, y->island));
+    double s = cost_tied(cost, node_of(problem, x), node_of(problem, y), (bytes + tensor - 1) / tensor, w);
     most = s > most ? s : most;
   }
   return most;
