@@ -124,8 +124,6 @@ static const atoll_sym *cut_bytes(const builder *k, const atoll_sym *bytes, int6
 }
 
 static const atoll_sym *input_bytes(const builder *k) {
-  if (!atoll_layer_keeps_input(k->m, 1, k->policy))
-    return k->nought;
   const atoll_sym *bytes = mul(k, integer(k, 4 * atoll_model_config(k->m)->width), mul(k, k->B, k->S));
   bytes = mul(k, integer(k, 64), shared(k, bytes, integer(k, 64)));
   return when(k, at_least(k, k->sequence, 1), shared(k, bytes, k->tensor), bytes);
@@ -170,10 +168,11 @@ static void sum_activations(const builder *k, activations *out) {
   out->saved[1] = input;
   out->slot = add(k, others, mul(k, block, sub(k, integer(k, out->blocks), redone)));
   out->slot = add(k, out->slot, mul(k, input, redone));
-  if (k->first > 0) /* its input belongs to the caller */
+  if (k->first > 0 && atoll_layer_keeps_input(k->m, k->first, k->policy)) /* it belongs to the caller */
     out->slot = sub(k, out->slot, input);
   if (out->blocks > 0)
-    out->again = when(k, at_least(k, redone, 1), sub(k, block, input), k->nought);
+    out->again = when(k, at_least(k, redone, 1),
+                      atoll_layer_keeps_input(k->m, 1, k->policy) ? sub(k, block, input) : block, k->nought);
   int passes = k->last - k->first - 1 < 2 ? k->last - k->first - 1 : 2;
   out->pass = mul(k, integer(k, 4 * c->width * passes), mul(k, k->B, k->S));
 }
