@@ -1,0 +1,33 @@
+# atoll-bench mlp starts its own ranks, every way that keeps the bits agrees with the sequential one, the figures hold
+# together, and the timeline shows both ranks at work on both layers.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+run "$(atoll atoll-bench)" mlp --shape 96x300x520x70 --repeats 1 --trace trace.json --json mlp.json
+python3 - <<'PY' || fail "mlp.json"
+import json
+t = json.load(open("mlp.json"))
+row, = t["rows"]
+assert t["benchmark"] == "mlp" and t["ranks"] == 2 and t["bit_identical"] is True, t
+assert [row[k] for k in "MKNP"] == [96, 300, 520, 70] and row["widths"] == [300, 520, 70], row
+ways = ["sequential", "microbatch", "microbatch_blas", "row_split", "column_shared", "tp_allreduce", "tp_flags", "cta"]
+assert all(row[w + "_us"] > 0 for w in ways), row
+assert abs(row["ideal_us"] * 2 - row["sequential_us"]) < 1e-6 * row["sequential_us"], row
+assert row["blas"] in ("openblas", "onednn") and row["tp_relative_error"] < 1e-5, row
+assert t["ceiling_gflops"] > 0 and row["exposed_weight_bytes_of_rank_0"] >= 300 * 520 * 4, row
+events = json.load(open("trace.json"))["traceEvents"]
+rows = {}
+for e in events:
+    rows.setdefault(e["name"], set()).add((e["args"]["row"], e["args"]["column"]))
+    assert e["dur"] >= 0 and e["tid"] in (0, 1), e
+panel = row["settings"]["cta"]["panel"]
+panels = -(-96 // panel)
+assert len(rows["layer 0"]) == panels * 3 and len(rows["layer 1"]) == panels, rows
+assert len(events) == panels * (2 + 3 + 1), len(events)
+PY
+run "$(atoll atoll-bench)" mlp --shape 40x64x64x64x64 --repeats 1 --json chain.json
+python3 - <<'PY' || fail "chain.json"
+import json
+t = json.load(open("chain.json"))
+row, = t["rows"]
+assert t["bit_identical"] is True and row["widths"] == [64] * 4 and "tp_flags_us" not in row, row
+PY
+expect 64 "$(atoll atoll-bench)" mlp --shape 40x64
