@@ -7,7 +7,7 @@
 
 #include "atoll/kernel.h"
 
-extern const atoll_kernels kernels_ref, kernels_cpu;
+extern const atoll_kernels kernels_ref, kernels_cpu, kernels_cpu_bf16;
 extern const atoll_decode_kernels decode_ref, decode_cpu;
 extern const struct atoll_keep_kernels keep_cpu;
 const char *kernels_cpu_describe(void);

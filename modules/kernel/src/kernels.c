@@ -5,7 +5,7 @@
 
 #include "kernel_impl.h"
 
-static const atoll_kernels *const known[] = {&kernels_ref, &kernels_cpu};
+static const atoll_kernels *const known[] = {&kernels_ref, &kernels_cpu, &kernels_cpu_bf16};
 #define KNOWN (sizeof known / sizeof known[0])
 
 static pthread_once_t probes_once = PTHREAD_ONCE_INIT;
@@ -22,16 +22,19 @@ atoll_err atoll_kernels_get(const char *name, const atoll_kernels **out) {
   const char *wanted = name;
   if (!strcmp(name, "auto:cpu") || !strcmp(name, "auto:async"))
     wanted = "cpu";
+  else if (!strcmp(name, "auto:cpu:bf16") || !strcmp(name, "auto:async:bf16"))
+    wanted = "cpu:bf16";
   for (size_t i = 0; i < KNOWN; i++)
     if (!strcmp(known[i]->name, wanted)) {
       *out = known[i];
       return ATOLL_OK;
     }
-  return atoll_fail(ATOLL_UNAVAILABLE, "kernels '%s' are unknown; known are ref, cpu, auto:cpu, auto:async", name);
+  return atoll_fail(ATOLL_UNAVAILABLE, "kernels '%s' are unknown; known are ref, cpu, cpu:bf16, auto:cpu, auto:async",
+                    name);
 }
 
 const char *atoll_kernels_describe(const atoll_kernels *k) {
-  return k == &kernels_cpu ? kernels_cpu_describe() : "ref: plain C, one thread, sums in double";
+  return k != &kernels_ref ? kernels_cpu_describe() : "ref: plain C, one thread, sums in double";
 }
 
 atoll_err kernel_bad_token(const char *what, int64_t row, int64_t column, int32_t id, int64_t V) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "gemm_impl.h"
 #include "keep_impl.h"
 #include "kernel_impl.h"
 
@@ -44,6 +45,7 @@ const struct cpu_vec *cpu_vec_best(void) {
   return vec_chosen;
 }
 
+#ifndef CPU_BF16 /* what does not depend on the type */
 const char *kernels_cpu_describe(void) {
   static char text[320];
   static _Atomic int done;
@@ -63,6 +65,7 @@ void *cpu_alloc(size_t bytes) {
 #endif
   return p;
 }
+#endif
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -73,17 +76,31 @@ static inline int team(int threads, int64_t blocks) {
 
 /* ---- matrices ---- */
 
-static atoll_err cpu_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R,
-                                    int64_t I, int64_t O) {
-  return cpu_gemm(threads, 0, 1, R, O, I, x, I, w, I, 0, y, O, b);
+/* As cpu_gemm(); C holds elements, or floats for gradients of weights. */
+static atoll_err product(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const element *A, int64_t lda,
+                         const element *B, int64_t ldb, int beta, void *C, int64_t ldc, int floats,
+                         const element *bias) {
+#ifdef CPU_BF16
+  const gemm_product g = {
+      M, N, K, {A, ta ? 1 : lda, ta ? lda : 1, 1}, {B, tb ? ldb : 1, tb ? 1 : ldb, 1}, C, ldc, beta, !floats, bias};
+  return gemm_packed(threads, &g);
+#else
+  (void)floats;
+  return cpu_gemm(threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+#endif
 }
 
-static atoll_err cpu_linear_backward_input(int threads, const float *dy, const float *w, float *dx, int64_t R,
+static atoll_err cpu_linear_forward(int threads, const element *x, const element *w, const element *b, element *y,
+                                    int64_t R, int64_t I, int64_t O) {
+  return product(threads, 0, 1, R, O, I, x, I, w, I, 0, y, O, 0, b);
+}
+
+static atoll_err cpu_linear_backward_input(int threads, const element *dy, const element *w, element *dx, int64_t R,
                                            int64_t I, int64_t O, int accumulate) {
-  return cpu_gemm(threads, 0, 0, R, I, O, dy, O, w, I, accumulate, dx, I, NULL);
+  return product(threads, 0, 0, R, I, O, dy, O, w, I, accumulate, dx, I, 0, NULL);
 }
 
-static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db,
+static atoll_err cpu_linear_backward_weight(int threads, const element *dy, const element *x, float *dw, float *db,
                                             int64_t R, int64_t I, int64_t O) {
   const struct cpu_vec *v = cpu_vec_best();
   if (db) {
@@ -92,13 +109,13 @@ static atoll_err cpu_linear_backward_weight(int threads, const float *dy, const 
     for (int64_t k = 0; k < strips; k++)
       v->column_sum(dy, db, R, O, k * CPU_STRIP, least(CPU_STRIP, O - k * CPU_STRIP));
   }
-  return cpu_gemm(threads, 1, 0, O, I, R, dy, O, x, I, 1, dw, I, NULL);
+  return product(threads, 1, 0, O, I, R, dy, O, x, I, 1, dw, I, 1, NULL);
 }
 
 /* ---- LayerNorm ---- */
 
-static atoll_err cpu_layernorm_forward(int threads, const float *x, const float *gamma, const float *beta, float *y,
-                                       float *mean, float *rstd, int64_t R, int64_t C, float eps) {
+static atoll_err cpu_layernorm_forward(int threads, const element *x, const element *gamma, const element *beta,
+                                       element *y, float *mean, float *rstd, int64_t R, int64_t C, float eps) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -110,8 +127,8 @@ static atoll_err cpu_layernorm_forward(int threads, const float *x, const float 
   return ATOLL_OK;
 }
 
-static atoll_err cpu_layernorm_apply(int threads, const float *x, const float *mean, const float *rstd,
-                                     const float *gamma, const float *beta, float *y, int64_t R, int64_t C) {
+static atoll_err cpu_layernorm_apply(int threads, const element *x, const float *mean, const float *rstd,
+                                     const element *gamma, const element *beta, element *y, int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -121,9 +138,9 @@ static atoll_err cpu_layernorm_apply(int threads, const float *x, const float *m
   return ATOLL_OK;
 }
 
-static atoll_err cpu_layernorm_backward_input(int threads, const float *dy, const float *x, const float *mean,
-                                              const float *rstd, const float *gamma, float *dx, int64_t R, int64_t C,
-                                              int accumulate) {
+static atoll_err cpu_layernorm_backward_input(int threads, const element *dy, const element *x, const float *mean,
+                                              const float *rstd, const element *gamma, element *dx, int64_t R,
+                                              int64_t C, int accumulate) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -133,7 +150,7 @@ static atoll_err cpu_layernorm_backward_input(int threads, const float *dy, cons
   return ATOLL_OK;
 }
 
-static atoll_err cpu_layernorm_backward_weight(int threads, const float *dy, const float *x, const float *mean,
+static atoll_err cpu_layernorm_backward_weight(int threads, const element *dy, const element *x, const float *mean,
                                                const float *rstd, float *dgamma, float *dbeta, int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t strips = (C + CPU_STRIP - 1) / CPU_STRIP;
@@ -146,8 +163,8 @@ static atoll_err cpu_layernorm_backward_weight(int threads, const float *dy, con
 
 /* ---- RMSNorm ---- */
 
-static atoll_err cpu_rmsnorm_forward(int threads, const float *x, const float *gamma, float *y, float *rstd, int64_t R,
-                                     int64_t C, float eps) {
+static atoll_err cpu_rmsnorm_forward(int threads, const element *x, const element *gamma, element *y, float *rstd,
+                                     int64_t R, int64_t C, float eps) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -159,7 +176,7 @@ static atoll_err cpu_rmsnorm_forward(int threads, const float *x, const float *g
   return ATOLL_OK;
 }
 
-static atoll_err cpu_rmsnorm_apply(int threads, const float *x, const float *rstd, const float *gamma, float *y,
+static atoll_err cpu_rmsnorm_apply(int threads, const element *x, const float *rstd, const element *gamma, element *y,
                                    int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
@@ -170,8 +187,8 @@ static atoll_err cpu_rmsnorm_apply(int threads, const float *x, const float *rst
   return ATOLL_OK;
 }
 
-static atoll_err cpu_rmsnorm_backward_input(int threads, const float *dy, const float *x, const float *rstd,
-                                            const float *gamma, float *dx, int64_t R, int64_t C, int accumulate) {
+static atoll_err cpu_rmsnorm_backward_input(int threads, const element *dy, const element *x, const float *rstd,
+                                            const element *gamma, element *dx, int64_t R, int64_t C, int accumulate) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (R + ROWS - 1) / ROWS;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -181,7 +198,7 @@ static atoll_err cpu_rmsnorm_backward_input(int threads, const float *dy, const 
   return ATOLL_OK;
 }
 
-static atoll_err cpu_rmsnorm_backward_weight(int threads, const float *dy, const float *x, const float *rstd,
+static atoll_err cpu_rmsnorm_backward_weight(int threads, const element *dy, const element *x, const float *rstd,
                                              float *dgamma, int64_t R, int64_t C) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t strips = (C + CPU_STRIP - 1) / CPU_STRIP;
@@ -258,19 +275,19 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
   return ATOLL_OK;
 }
 
-static atoll_err cpu_attention_forward(int threads, const float *query, const float *key, const float *value, float *o,
-                                       float *lse, const atoll_attention_shape *s, const atoll_drop *drop) {
-  struct cpu_attention a = {.q = query, .k = key, .v = value, .o_out = o, .lse_out = lse};
+static atoll_err cpu_attention_forward(int threads, const element *query, const element *key, const element *values,
+                                       element *o, float *lse, const atoll_attention_shape *s, const atoll_drop *drop) {
+  struct cpu_attention a = {.q = query, .k = key, .v = values, .o_out = o, .lse_out = lse};
   return attention(threads, &a, s, drop, PASS_FORWARD);
 }
 
-static atoll_err cpu_attention_backward(int threads, const float *query, const float *key, const float *value,
-                                        const float *o, const float *lse, const float *d_o, float *dquery, float *dkey,
-                                        float *dvalue, float *delta, const atoll_attention_shape *s,
+static atoll_err cpu_attention_backward(int threads, const element *query, const element *key, const element *values,
+                                        const element *o, const float *lse, const element *d_o, element *dquery,
+                                        element *dkey, element *dvalue, float *delta, const atoll_attention_shape *s,
                                         const atoll_drop *drop) {
   struct cpu_attention a = {.q = query,
                             .k = key,
-                            .v = value,
+                            .v = values,
                             .o = o,
                             .lse = lse,
                             .d_o = d_o,
@@ -281,6 +298,7 @@ static atoll_err cpu_attention_backward(int threads, const float *query, const f
   return attention(threads, &a, s, drop, PASS_BACKWARD);
 }
 
+#ifndef CPU_BF16
 atoll_err keep_attention(int threads, const float *query, const float *key, const float *lse,
                          const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
   struct cpu_attention a = {
@@ -305,12 +323,13 @@ atoll_err keep_attention_backward(int threads, const float *query, const float *
                             .mask = kept->mask};
   return attention(threads, &a, s, drop, PASS_BACKWARD);
 }
+#endif
 
 /* ---- rotary positions ---- */
 
 /* Angles once per position, in double, then all rows by these. */
-static atoll_err cpu_rope(int threads, float *x, int64_t B, int64_t S, int64_t heads, int64_t D, const atoll_rope *rope,
-                          int back) {
+static atoll_err cpu_rope(int threads, element *x, int64_t B, int64_t S, int64_t heads, int64_t D,
+                          const atoll_rope *rope, int back) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t half = D / 2;
   float *table = malloc((size_t)(2 * S * half + 1) * sizeof *table);
@@ -342,7 +361,7 @@ static atoll_err cpu_rope(int threads, float *x, int64_t B, int64_t S, int64_t h
 
 /* ---- elementwise ---- */
 
-static atoll_err cpu_gelu_forward(int threads, const float *x, float *y, int64_t n) {
+static atoll_err cpu_gelu_forward(int threads, const element *x, element *y, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -351,7 +370,7 @@ static atoll_err cpu_gelu_forward(int threads, const float *x, float *y, int64_t
   return ATOLL_OK;
 }
 
-static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x, float *dx, int64_t n) {
+static atoll_err cpu_gelu_backward(int threads, const element *dy, const element *x, element *dx, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -360,7 +379,7 @@ static atoll_err cpu_gelu_backward(int threads, const float *dy, const float *x,
   return ATOLL_OK;
 }
 
-static atoll_err cpu_gelu_erf_forward(int threads, const float *x, float *y, int64_t n) {
+static atoll_err cpu_gelu_erf_forward(int threads, const element *x, element *y, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -369,7 +388,7 @@ static atoll_err cpu_gelu_erf_forward(int threads, const float *x, float *y, int
   return ATOLL_OK;
 }
 
-static atoll_err cpu_gelu_erf_backward(int threads, const float *dy, const float *x, float *dx, int64_t n) {
+static atoll_err cpu_gelu_erf_backward(int threads, const element *dy, const element *x, element *dx, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -378,7 +397,7 @@ static atoll_err cpu_gelu_erf_backward(int threads, const float *dy, const float
   return ATOLL_OK;
 }
 
-static atoll_err cpu_swiglu_forward(int threads, const float *x, const float *up, float *y, int64_t n) {
+static atoll_err cpu_swiglu_forward(int threads, const element *x, const element *up, element *y, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -387,8 +406,8 @@ static atoll_err cpu_swiglu_forward(int threads, const float *x, const float *up
   return ATOLL_OK;
 }
 
-static atoll_err cpu_swiglu_backward(int threads, const float *dy, const float *x, const float *up, float *dx,
-                                     float *dup, int64_t n) {
+static atoll_err cpu_swiglu_backward(int threads, const element *dy, const element *x, const element *up, element *dx,
+                                     element *dup, int64_t n) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (n + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
@@ -399,27 +418,27 @@ static atoll_err cpu_swiglu_backward(int threads, const float *dy, const float *
 }
 
 /* Of a few rows only (the pooler's), so no care is taken. */
-static atoll_err cpu_tanh_forward(int threads, const float *x, float *y, int64_t n) {
+static atoll_err cpu_tanh_forward(int threads, const element *x, element *y, int64_t n) {
   (void)threads;
   for (int64_t i = 0; i < n; i++)
-    y[i] = tanhf(x[i]);
+    y[i] = rounded(tanhf(value(x[i])));
   return ATOLL_OK;
 }
 
-static atoll_err cpu_tanh_backward(int threads, const float *dy, const float *y, float *dx, int64_t n) {
+static atoll_err cpu_tanh_backward(int threads, const element *dy, const element *y, element *dx, int64_t n) {
   (void)threads;
   for (int64_t i = 0; i < n; i++)
-    dx[i] = dy[i] * (1 - y[i] * y[i]);
+    dx[i] = rounded(value(dy[i]) * (1 - value(y[i]) * value(y[i])));
   return ATOLL_OK;
 }
 
-static atoll_err cpu_rows(int threads, const float *x, int64_t x_row, float *y, int64_t y_row, int64_t n, int64_t C,
+static atoll_err cpu_rows(int threads, const element *x, int64_t x_row, element *y, int64_t y_row, int64_t n, int64_t C,
                           int accumulate) {
   const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(team(threads, n)) schedule(static)
   for (int64_t r = 0; r < n; r++)
     if (accumulate)
-      v->add(x + r * x_row, y + r * y_row, C);
+      v->residual(y + r * y_row, x + r * x_row, y + r * y_row, C, NULL, 0, 1);
     else
       memcpy(y + r * y_row, x + r * x_row, (size_t)C * sizeof *y);
   return ATOLL_OK;
@@ -442,7 +461,7 @@ static atoll_err cpu_add(int threads, const float *x, float *y, int64_t n) {
 }
 
 /* y = x + drop(z), or dz = drop(dy) when x is NULL, in blocks of each sample. */
-static void dropped(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner,
+static void dropped(int threads, const element *x, const element *z, element *y, int64_t B, int64_t inner,
                     const atoll_drop *drop) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t per = (inner + BLOCK - 1) / BLOCK, blocks = B * per;
@@ -467,13 +486,13 @@ static void dropped(int threads, const float *x, const float *z, float *y, int64
   }
 }
 
-static atoll_err cpu_residual_forward(int threads, const float *x, const float *z, float *y, int64_t B, int64_t inner,
-                                      const atoll_drop *drop) {
+static atoll_err cpu_residual_forward(int threads, const element *x, const element *z, element *y, int64_t B,
+                                      int64_t inner, const atoll_drop *drop) {
   dropped(threads, x, z, y, B, inner, drop);
   return ATOLL_OK;
 }
 
-static atoll_err cpu_drop_backward(int threads, const float *dy, float *dz, int64_t B, int64_t inner,
+static atoll_err cpu_drop_backward(int threads, const element *dy, element *dz, int64_t B, int64_t inner,
                                    const atoll_drop *drop) {
   if (dz != dy || drop->p > 0)
     dropped(threads, NULL, dy, dz, B, inner, drop);
@@ -489,16 +508,16 @@ static atoll_err check_tokens(const int32_t *tokens, int64_t B, int64_t S, int64
   return ATOLL_OK;
 }
 
-static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const float *wte, const float *wpe, float *y,
-                                   int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop) {
+static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const element *wte, const element *wpe,
+                                   element *y, int64_t B, int64_t S, int64_t C, int64_t V, const atoll_drop *drop) {
   ATOLL_TRY(check_tokens(tokens, B, S, V));
   const struct cpu_vec *v = cpu_vec_best();
   uint32_t threshold = drop_threshold(drop->p);
   float scale = drop_scale(drop->p);
 #pragma omp parallel for num_threads(team(threads, B *S)) schedule(static)
   for (int64_t r = 0; r < B * S; r++) {
-    const float *t = wte + tokens[r] * C;
-    float *to = y + r * C;
+    const element *t = wte + tokens[r] * C;
+    element *to = y + r * C;
     if (wpe)
       v->residual(t, wpe + r % S * C, to, C, NULL, 0, 1);
     else
@@ -517,7 +536,7 @@ static atoll_err cpu_embed_forward(int threads, const int32_t *tokens, const flo
 }
 
 /* A thread owns strips of columns and walks all rows in order, so each element's sum has one order. */
-static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, const float *dy, float *dwte,
+static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, const element *dy, float *dwte,
                                            float *dwpe, int64_t B, int64_t S, int64_t C, int64_t V,
                                            const atoll_drop *drop) {
   enum { COLUMNS = 128 };
@@ -545,15 +564,15 @@ static atoll_err cpu_embed_backward_weight(int threads, const int32_t *tokens, c
 
 /* ---- loss ---- */
 
-static atoll_err cpu_cross_entropy(int threads, const float *logits, const int32_t *targets, float *loss,
-                                   float *dlogits, float scale, int64_t R, int64_t V) {
+static atoll_err cpu_cross_entropy(int threads, const element *logits, const int32_t *targets, float *loss,
+                                   element *dlogits, float scale, int64_t R, int64_t V) {
   const struct cpu_vec *v = cpu_vec_best();
   for (int64_t r = 0; r < R; r++)
     if (targets[r] < -1 || targets[r] >= V)
       return kernel_bad_token("target", r, -1, targets[r], V);
 #pragma omp parallel for num_threads(team(threads, R)) schedule(dynamic, 4)
   for (int64_t r = 0; r < R; r++) {
-    float *d = dlogits ? dlogits + r * V : NULL;
+    element *d = dlogits ? dlogits + r * V : NULL;
     if (targets[r] >= 0) {
       loss[r] = v->cross_entropy(logits + r * V, targets[r], d, scale, V);
     } else {
@@ -602,10 +621,18 @@ static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, floa
   return ATOLL_OK;
 }
 
-#define M(name)      cpu_##name
+#define M(name) cpu_##name
+#ifdef CPU_BF16
+#define TABLE        kernels_cpu_bf16
+#define TABLE_NAME   "cpu:bf16"
+#define TABLE_DTYPE  ATOLL_BF16
+#define TABLE_DECODE NULL
+#define TABLE_KEEP   NULL
+#else
 #define TABLE        kernels_cpu
 #define TABLE_NAME   "cpu"
 #define TABLE_DTYPE  ATOLL_F32
 #define TABLE_DECODE &decode_cpu
 #define TABLE_KEEP   &keep_cpu
+#endif
 #include "submit.inc"

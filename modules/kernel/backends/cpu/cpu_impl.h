@@ -12,10 +12,51 @@
 
 #include "atoll/kernel.h"
 
+/* bf16 is the upper half of a float. To nearest, ties to even; a NaN stays one. */
+static inline float cpu_widen(uint16_t x) {
+  union {
+    uint32_t bits;
+    float number;
+  } u = {(uint32_t)x << 16};
+  return u.number;
+}
+
+static inline uint16_t cpu_narrow(float x) {
+  union {
+    float number;
+    uint32_t bits;
+  } u = {x};
+  if ((u.bits & 0x7fffffffu) > 0x7f800000u)
+    return (uint16_t)(u.bits >> 16 | 0x40);
+  return (uint16_t)((u.bits + 0x7fffu + (u.bits >> 16 & 1)) >> 16);
+}
+
+/* The sources of the backend are compiled once per type of activations and weights, `element`; all arithmetic is in
+ * float. In the bf16 build each shared name carries the type, since what it stands for has it. */
+#ifdef CPU_BF16
+typedef struct cpu_bf16 {
+  uint16_t bits;
+} element;
+#define cpu_vec        cpu_vec_bf16
+#define cpu_attention  cpu_attention_bf16
+#define cpu_vec_best   cpu_vec_best_bf16
+#define cpu_vec_plain  cpu_vec_plain_bf16
+#define cpu_vec_avx2   cpu_vec_avx2_bf16
+#define cpu_vec_avx512 cpu_vec_avx512_bf16
+static inline float value(element x) { return cpu_widen(x.bits); }
+static inline element rounded(float x) { return (element){cpu_narrow(x)}; }
+#else
+typedef float element;
+static inline float value(element x) { return x; }
+static inline element rounded(float x) { return x; }
+#endif
+
 /* The heads of one sample that share keys and values: pointers to the first of them. */
 struct cpu_attention {
-  const float *q, *k, *v, *o, *lse, *d_o;
-  float *o_out, *lse_out, *dq, *dk, *dv, *delta;
+  const element *q, *k, *v, *o, *d_o;
+  const float *lse;
+  element *o_out, *dq, *dk, *dv;
+  float *lse_out, *delta;
   int64_t S, D, heads, first; /* heads first .. first + heads - 1 */
   int64_t q_row, kv_row, o_row;
   int64_t keys; /* those behind are padding */
@@ -41,39 +82,39 @@ struct cpu_keep {
 struct cpu_vec {
   const char *name;
   int width; /* floats per vector */
-  void (*gelu_forward)(const float *x, float *y, int64_t n);
-  void (*gelu_backward)(const float *dy, const float *x, float *dx, int64_t n);
-  void (*gelu_erf_forward)(const float *x, float *y, int64_t n);
-  void (*gelu_erf_backward)(const float *dy, const float *x, float *dx, int64_t n);
-  void (*swiglu_forward)(const float *x, const float *up, float *y, int64_t n);
-  void (*swiglu_backward)(const float *dy, const float *x, const float *up, float *dx, float *dup, int64_t n);
+  void (*gelu_forward)(const element *x, element *y, int64_t n);
+  void (*gelu_backward)(const element *dy, const element *x, element *dx, int64_t n);
+  void (*gelu_erf_forward)(const element *x, element *y, int64_t n);
+  void (*gelu_erf_backward)(const element *dy, const element *x, element *dx, int64_t n);
+  void (*swiglu_forward)(const element *x, const element *up, element *y, int64_t n);
+  void (*swiglu_backward)(const element *dy, const element *x, const element *up, element *dx, element *dup, int64_t n);
   /* x[i], x[half + i] by the cosines and sines of i < half */
-  void (*rotate)(float *x, const float *cosine, const float *sine, int64_t half);
+  void (*rotate)(element *x, const float *cosine, const float *sine, int64_t half);
   /* bits NULL: no dropout */
-  void (*residual)(const float *x, const float *z, float *y, int64_t n, const uint32_t *bits, uint32_t threshold,
+  void (*residual)(const element *x, const element *z, element *y, int64_t n, const uint32_t *bits, uint32_t threshold,
                    float scale);
-  void (*drop)(const float *dy, float *dz, int64_t n, const uint32_t *bits, uint32_t threshold, float scale);
-  void (*drop_add)(const float *dy, float *a, float *b, int64_t n, const uint32_t *bits, uint32_t threshold,
+  void (*drop)(const element *dy, element *dz, int64_t n, const uint32_t *bits, uint32_t threshold, float scale);
+  void (*drop_add)(const element *dy, float *a, float *b, int64_t n, const uint32_t *bits, uint32_t threshold,
                    float scale);
   void (*add)(const float *x, float *y, int64_t n);
   void (*scale)(const float *x, float *y, int64_t n); /* y = 1.5 x: reads and writes n floats, for the memory probe */
   /* rows of C */
-  void (*layernorm_stats)(const float *x, float *mean, float *rstd, int64_t C, float eps);
-  void (*layernorm_apply)(const float *x, float mean, float rstd, const float *gamma, const float *beta, float *y,
-                          int64_t C);
-  void (*layernorm_backward_input)(const float *dy, const float *x, float mean, float rstd, const float *gamma,
-                                   float *dx, int64_t C, int accumulate);
+  void (*layernorm_stats)(const element *x, float *mean, float *rstd, int64_t C, float eps);
+  void (*layernorm_apply)(const element *x, float mean, float rstd, const element *gamma, const element *beta,
+                          element *y, int64_t C);
+  void (*layernorm_backward_input)(const element *dy, const element *x, float mean, float rstd, const element *gamma,
+                                   element *dx, int64_t C, int accumulate);
   /* columns c0 .. c0+n-1 of R rows, n at most CPU_STRIP */
-  void (*layernorm_backward_weight)(const float *dy, const float *x, const float *mean, const float *rstd,
+  void (*layernorm_backward_weight)(const element *dy, const element *x, const float *mean, const float *rstd,
                                     float *dgamma, float *dbeta, int64_t R, int64_t C, int64_t c0, int64_t n);
-  void (*rmsnorm_stats)(const float *x, float *rstd, int64_t C, float eps);
-  void (*rmsnorm_apply)(const float *x, float rstd, const float *gamma, float *y, int64_t C);
-  void (*rmsnorm_backward_input)(const float *dy, const float *x, float rstd, const float *gamma, float *dx, int64_t C,
-                                 int accumulate);
-  void (*rmsnorm_backward_weight)(const float *dy, const float *x, const float *rstd, float *dgamma, int64_t R,
+  void (*rmsnorm_stats)(const element *x, float *rstd, int64_t C, float eps);
+  void (*rmsnorm_apply)(const element *x, float rstd, const element *gamma, element *y, int64_t C);
+  void (*rmsnorm_backward_input)(const element *dy, const element *x, float rstd, const element *gamma, element *dx,
+                                 int64_t C, int accumulate);
+  void (*rmsnorm_backward_weight)(const element *dy, const element *x, const float *rstd, float *dgamma, int64_t R,
                                   int64_t C, int64_t c0, int64_t n);
-  void (*column_sum)(const float *dy, float *db, int64_t R, int64_t O, int64_t c0, int64_t n);
-  float (*cross_entropy)(const float *x, int64_t target, float *dx, float scale, int64_t V); /* returns the loss */
+  void (*column_sum)(const element *dy, float *db, int64_t R, int64_t O, int64_t c0, int64_t n);
+  float (*cross_entropy)(const element *x, int64_t target, element *dx, float scale, int64_t V); /* returns the loss */
   double (*sum_squares)(const float *x, int64_t n);
   void (*adamw)(float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p);
   int64_t (*attention_scratch)(int64_t S, int64_t D, int backward);

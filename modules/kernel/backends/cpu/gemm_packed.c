@@ -115,7 +115,9 @@ int gemm_packed_serves(int64_t M, int64_t N) {
 
 atoll_err gemm_packed(int threads, const gemm_product *g) {
   const struct cpu_vec *v = cpu_vec_best();
-  int64_t inner = (g->K + parts(g->K, INNER) - 1) / parts(g->K, INNER);
+  if (g->M == 0 || g->N == 0)
+    return ATOLL_OK;
+  int64_t inner = g->K > 0 ? parts(g->K, parts(g->K, INNER)) : 1;
   int64_t m = least(g->M, BLOCK_M), n = least(g->N, BLOCK_N);
   int64_t a = (parts(m, v->gemm_rows) * v->gemm_rows) * inner,
           b = (parts(n, v->gemm_columns) * v->gemm_columns) * inner;
@@ -129,7 +131,7 @@ atoll_err gemm_packed(int threads, const gemm_product *g) {
 #pragma omp parallel num_threads(tasks < threads ? (int)tasks : threads)
   for (int64_t n0 = 0; n0 < g->N; n0 += BLOCK_N)
     for (int64_t m0 = 0; m0 < g->M; m0 += BLOCK_M)
-      for (int64_t k0 = 0; k0 < g->K; k0 += inner) {
+      for (int64_t k0 = 0; k0 == 0 || k0 < g->K; k0 += inner) { /* once also when there is nothing to sum */
         block x = {.m0 = m0, .m = least(BLOCK_M, g->M - m0), .n0 = n0, .n = least(BLOCK_N, g->N - n0)};
         x.k0 = k0, x.k = least(inner, g->K - k0), x.first = k0 == 0, x.last = k0 + x.k == g->K;
         x.a = buffer, x.b = buffer + a, x.sums = buffer + a + b;
