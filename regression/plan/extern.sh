@@ -23,7 +23,7 @@ says "warn: counted.sh $example: hello from the program"
 rm starts
 run mpi 4 "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="./counted.sh $example"
 [ "$grid" = "$(digest)" ] || fail "4 ranks plan $(digest), grid $grid"
-[ "$(wc -l <starts)" = 2 ] || fail "4 ranks started it $(wc -l <starts) times for two policies"
+[ "$(wc -l <starts)" = 3 ] || fail "4 ranks started it $(wc -l <starts) times for three policies"
 run "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="python3 $example"
 [ -n "$grid" ] && [ "$grid" = "$(digest)" ] || fail "the program's plan is $(digest), grid's $grid"
 # A plan made by a program is a plan like any other.
