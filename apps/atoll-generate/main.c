@@ -103,12 +103,10 @@ static double measure_memory(const work *w) {
 static atoll_err run(work *w) {
   counts c = {0};
   int64_t bytes[ATOLL_MEM_CATEGORIES];
-  int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
   ATOLL_TRY(prepare(w));
   for (int i = 0; i < ATOLL_MEM_CATEGORIES; i++)
     bytes[i] = atoll_mem_current(w->e.mem, (atoll_mem_category)i);
-  if (w->tokenizer)
-    end = atoll_tokenizer_end(w->tokenizer);
+  int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
   ATOLL_TRY_ALL(MPI_COMM_WORLD,
                 generate_texts(w->decode, w->source.model, &w->p, end, w->rank, w->size, &w->texts, &c));
   int json = atoll_cli_value(w->cli, "json") != NULL;

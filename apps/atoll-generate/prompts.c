@@ -31,8 +31,7 @@ static atoll_err read_stream(FILE *f, char **bytes, size_t *n) {
   return ATOLL_OK;
 }
 
-/* What the user gave, and whether each line is a prompt. */
-static atoll_err read_input(const atoll_cli *cli, char **bytes, size_t *n, int *lines) {
+static atoll_err read_input(const atoll_cli *cli, char **bytes, size_t *n) {
   static const char *const flags[] = {"prompt", "prompt-file", "prompts"};
   const char *value = NULL, *flag = NULL;
   for (size_t i = 0; i < 3; i++) {
@@ -44,7 +43,6 @@ static atoll_err read_input(const atoll_cli *cli, char **bytes, size_t *n, int *
       value = v;
     }
   }
-  *lines = flag && !strcmp(flag, "prompts");
   if (!flag)
     return read_stream(stdin, bytes, n);
   if (strcmp(flag, "prompt") != 0)
@@ -126,19 +124,18 @@ static atoll_err add(const atoll_tokenizer *t, const generate_params *p, const c
 }
 
 atoll_err texts_read(const atoll_cli *cli, const atoll_tokenizer *t, const generate_params *p, texts *out) {
-  int rank, lines = 0;
+  int rank, lines = atoll_cli_value(cli, "prompts") != NULL;
   char *mine = NULL;
   size_t n = 0;
   void *all = NULL;
   int64_t bytes = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  atoll_err err = rank == 0 ? read_input(cli, &mine, &n, &lines) : ATOLL_OK;
+  atoll_err err = rank == 0 ? read_input(cli, &mine, &n) : ATOLL_OK;
   err = atoll_agree(MPI_COMM_WORLD, err);
   if (err == ATOLL_OK)
     err = atoll_share_bytes(MPI_COMM_WORLD, 0, mine, (int64_t)n, &all, &bytes);
   free(mine);
   ATOLL_TRY(err);
-  lines = atoll_cli_value(cli, "prompts") != NULL;
   const char *at = all, *end = at + bytes;
   if (!lines)
     err = add(t, p, at, (size_t)bytes, out);

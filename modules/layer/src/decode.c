@@ -96,7 +96,7 @@ static atoll_err allocate(atoll_decode *d, atoll_mem *mem) {
   const atoll_model_params *c = d->config;
   int64_t each = (int64_t)atoll_dtype_bytes(d->e.kernels->dtype), slots = d->p.slots;
   block_plan b;
-  ATOLL_TRY(block_make(d->m, 1, ATOLL_POLICY_EXACT20, &b));
+  ATOLL_TRY(block_make(d->m, 1, ATOLL_POLICY_EXACT2, &b));
   ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, param_bytes(d, atoll_model_params_count(d->m)), &d->param));
   ATOLL_TRY(take(mem, ATOLL_MEM_ACTIVATION, atoll_decode_cache_bytes(d->m, &d->p, d->e.kernels->dtype), &d->cache));
   for (int i = 0; i < 2; i++)
@@ -219,7 +219,7 @@ static atoll_err enter(const atoll_decode *d, const layer_cache *cache, const at
     return atoll_fail(ATOLL_INTERNAL, "layer %d has %d parameters, at most 16 are handled", layer, n);
   for (int i = 0; i < n; i++)
     b->weight[i] = d->tensor[list[i]].data;
-  *l = (layer_call){d->m, d->config, layer, ATOLL_POLICY_EXACT20, &d->e, call, b, call->B * call->S, d->config->width,
+  *l = (layer_call){d->m, d->config, layer, ATOLL_POLICY_EXACT2, &d->e, call, b, call->B * call->S, d->config->width,
                     cache};
   return ATOLL_OK;
 }

@@ -81,7 +81,7 @@ static atoll_model *model_like(const kind *k) {
 }
 
 static void cached(const atoll_model *m, const char *device, const char *kernels, int64_t prompt) {
-  text_rig t = open_texts(m, device, kernels, 2, 2, CONTEXT, CONTEXT);
+  text_rig t = open_texts(m, device, kernels, 1, 2, CONTEXT, CONTEXT);
   int32_t tokens[CONTEXT];
   const float *got, *want;
   float kept[VOCAB];
@@ -91,6 +91,8 @@ static void cached(const atoll_model *m, const char *device, const char *kernels
     int slot = 0;
     OK(atoll_decode_next(t.d, &slot, &tokens[n], 1, &got));
     assert_int_equal(atoll_decode_length(t.d, 0), n + 1);
+    if (n % 3 && n < CONTEXT - 2)
+      continue;
     memcpy(kept, got, sizeof kept);
     OK(atoll_decode_prompt(t.d, 1, tokens, n + 1, &want));
     same_logits(kept, want, VOCAB, n);
@@ -115,7 +117,7 @@ static void logits_have_the_loss_of_training(void **state) {
   (void)state;
   for (size_t k = 0; k < KINDS; k++) {
     atoll_model *m = model_like(&kinds[k]);
-    text_rig t = open_texts(m, "cpu", "cpu", 2, 1, CONTEXT, CONTEXT);
+    text_rig t = open_texts(m, "cpu", "cpu", 1, 1, CONTEXT, CONTEXT);
     atoll_stage *s = NULL;
     atoll_stage_params p = {.first = 0, .last = atoll_model_layers(m), .B = 1, .S = CONTEXT};
     atoll_call call = {.B = 1, .S = CONTEXT - 1};
