@@ -98,7 +98,7 @@ static atoll_err report(const atoll_job *job, const here *x, json_t *out) {
           json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:I,s:f,s:f,s:f}", "device_class", name, "kind",
                                                 kind_name, "policy", policy_name, "B", (json_int_t)B, "forward_seconds",
                                                 c.forward, "backward_seconds", backward, "update_seconds", c.update));
-          atoll_say("%-28s %-6s %-6s micro-batch %-4lld forward %9.3f ms , backward %9.3f ms , update %9.3f ms", name,
+          atoll_say("%-28s %-6s %-13s micro-batch %-4lld forward %9.3f ms , backward %9.3f ms , update %9.3f ms", name,
                     kind_name, policy_name, (long long)B, 1e3 * c.forward, 1e3 * backward, 1e3 * c.update);
         }
   }
