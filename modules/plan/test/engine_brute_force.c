@@ -138,7 +138,7 @@ static int measure(const world *w, const trial *t, double *seconds, double *pric
   const engine_problem *p = &w->problem;
   int S = t->stages;
   int64_t B = p->global_batch, b = w->batch[t->b], total = (B + b - 1) / b;
-  double steady = 0, sum = 0, update = 0, sync = 0, rent = 0, moved = 0, took[LAYERS], extra[LAYERS];
+  double steady = 0, sum = 0, update = 0, sync = 0, rent = 0, moved = 0, extra[LAYERS];
   for (int r = 0; r < S; r++) { /* r stages behind this one */
     int D = t->width[r], behind = 0;
     for (int i = 0; i <= r; i++)
@@ -146,8 +146,6 @@ static int measure(const world *w, const trial *t, double *seconds, double *pric
     int64_t flight = (behind + D - 1) / D > r + 1 ? (behind + D - 1) / D : r + 1;
     double compute = 0, act = 0, grad = 0;
     extra[r] = 0;
-    if (p->equal_widths && D != t->width[0])
-      return 0;
     for (int j = 0; j < D; j++) {
       int kind = t->kind[r][j];
       double one = 0;
@@ -175,14 +173,10 @@ static int measure(const world *w, const trial *t, double *seconds, double *pric
     double send = S == 1 ? 0 : r == 0 ? 2 * grad : r < S - 1 ? act + grad : S > 3 ? 2 * act : act;
     int64_t rounds = (B + b * D - 1) / (b * D);
     steady = fmax(steady, (double)(rounds - 1) * (compute + send));
-    took[r] = compute + send;
     sum += compute + send;
   }
   for (int r = 0; r < S; r++) {
-    double hidden = 0; /* by the stages before */
-    for (int i = r + 1; i < S; i++)
-      hidden += took[i];
-    update = fmax(update, p->extra_hidden ? extra[r] - hidden : extra[r]);
+    update = fmax(update, extra[r]);
   }
   *seconds = steady + sum + update + sync;
   *price = *seconds * rent + moved;
@@ -308,8 +302,6 @@ static void agree(uint64_t seed, int64_t *tried, int *infeasible) {
     w.problem.max_seconds = 2 + 20 * unit_random(&w);
   }
   w.spare = seed % 3 == 1;
-  w.problem.equal_widths = seed % 7 == 2;
-  w.problem.extra_hidden = seed % 5 == 3;
   w.problem.max_stages = seed % 11 == 4 ? 2 : 0;
   outcome best = {INFINITY, 0};
   for (int b = 0; b < w.problem.batches; b++) {

@@ -334,9 +334,9 @@ static void choose_price_pairs(search *s) {
   }
 }
 
-double bound_least_bottleneck(search *s, int b, int width, double most) {
+double bound_least_bottleneck(search *s, int b, double most) {
   double low = 0, per[KINDS_BOUNDED], natural[DIMS] = {0};
-  node n = {.b = b, .width = width, .high = most, .sync_most = INFINITY};
+  node n = {.b = b, .high = most, .sync_most = INFINITY};
   if (s->unit_kinds > KINDS_BOUNDED)
     return 0;
   for (int i = 0; i < 24; i++) {
@@ -401,8 +401,7 @@ static size_t row_at(const search *s, int stages, int layer) {
 }
 
 spent bound_spent(const search *s, const node *n, const label *l) {
-  spent o = {.seconds = fmax(l->bottleneck, n->low) + l->sum + fmax(l->sync, n->sync_least) +
-                        (s->problem->extra_hidden && l->layer > 0 ? 0 : l->extra)};
+  spent o = {.seconds = fmax(l->bottleneck, n->low) + l->sum + fmax(l->sync, n->sync_least) + l->extra};
   for (int u = 0; u < s->units; u++) {
     double used = l->used[s->unit[u].dim];
     o.rent += s->priced ? s->unit[u].price * used : 0;

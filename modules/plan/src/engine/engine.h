@@ -9,8 +9,7 @@
  *
  *     T = max_i (G_i - 1)(t_i + p_i)  +  sum_i (t_i + p_i)  +  X  +  max_i sync_i
  *
- * where X = max_i extra_i, or max_i (extra_i - sum_{j<i} (t_j + p_j)) when earlier stages hide it (extra_hidden). It
- * costs T times the rent of the devices used, plus the money for what moves between zones.
+ * where X = max_i extra_i. It costs T times the rent of the devices used, plus the money for what moves between zones.
  *
  * Replicas of a stage are grouped by kind, groups in the order of the list of kinds; place.c may order them anew once a
  * plan is found. Replicas of one pool in one stage are of one kind. Answers depend on the input alone, never on time.
@@ -94,8 +93,6 @@ typedef struct engine_problem { /* all borrowed */
   engine_goal goal;
   double max_seconds; /* no slower plan; INFINITY */
   double max_price;   /* $ per step, no dearer plan; INFINITY */
-  int extra_hidden;   /* 1: see X above */
-  int equal_widths;   /* 1: every stage has the same number of replicas */
   int max_stages;     /* 0: no limit */
   /* p_i = act_i + grad_i (sends to i + 1 and to i - 1, the slowest pair that talks), but last_factor * grad on the last
    * stage and act on the first, twice that when there are more than double_after stages (0: never). */

@@ -101,7 +101,7 @@ static void advance(const search *s, const node *n, int32_t at, const outcome *o
   *out = *l;
   out->bottleneck = fmax(l->bottleneck, (double)(engine_rounds(s->problem, n->b, o->width) - 1) * took);
   out->sum += took;
-  out->extra = s->problem->extra_hidden ? fmax(l->extra - took, o->extra) : fmax(l->extra, o->extra);
+  out->extra = fmax(l->extra, o->extra);
   out->parent = at;
   out->behind += (int32_t)o->width;
   out->stages++;
@@ -386,9 +386,9 @@ atoll_err labels_run(search *s, const node *n, int beam, double *least, int *who
         err = thin(s, b, beam);
       }
       for (int i = 0; i < b->n && err == ATOLL_OK; i++)
-        if (could_improve(s, s->label[b->label[i].label].bound) && s->labels < LABELS_MAX)
+        if (could_improve(s, s->label[b->label[i].label].bound) && s->labels < LABELS_MAX && s->work <= s->work_limit)
           err = expand(s, n, b->label[i].label, &out, least);
-      s->thinned |= s->labels >= LABELS_MAX;
+      s->thinned |= s->labels >= LABELS_MAX || s->work > s->work_limit;
     }
   *whole = !s->thinned;
   free(out.o);

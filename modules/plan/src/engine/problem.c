@@ -240,7 +240,7 @@ static void sum_up(const engine_problem *problem, engine_plan *plan) {
     double steady = (double)(time->G - 1) * (time->seconds + time->send);
     if (steady > plan->bottleneck)
       plan->bottleneck = steady, plan->limiting = i;
-    extra = fmax(extra, problem->extra_hidden ? time->extra - sum : time->extra);
+    extra = fmax(extra, time->extra);
     sync = fmax(sync, time->sync);
     sum += time->seconds + time->send;
     for (int g = 0; g < plan->stage[i].groups; g++) {
@@ -264,9 +264,6 @@ atoll_err engine_evaluate(const engine_problem *problem, engine_plan *plan) {
     struct engine_stage_time *time = &plan->time[i];
     const engine_stage *s = &plan->stage[i];
     int64_t D = engine_width(s), held;
-    if (problem->equal_widths && D != engine_width(&plan->stage[0]))
-      return atoll_fail(ATOLL_USAGE, "stage %d has %lld replicas, the first has %lld", i, (long long)D,
-                        (long long)engine_width(&plan->stage[0]));
     after += D;
     held = (after + D - 1) / D;
     time->G = engine_rounds(problem, plan->b, D);

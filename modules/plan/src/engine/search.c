@@ -289,14 +289,14 @@ static int widest(const search *s) {
   return n;
 }
 
-/* All plans of one micro-batch size (and width) that can still win. */
-static atoll_err add_range(search *s, heap *h, int b, int width) {
-  double most = longest(s, b), low = bound_least_bottleneck(s, b, width, most);
+/* All plans of one micro-batch size that can still win. */
+static atoll_err add_range(search *s, heap *h, int b) {
+  double most = longest(s, b), low = bound_least_bottleneck(s, b, most);
   if (s->problem->goal == ENGINE_FASTEST && s->best_value < most)
     most = s->best_value;
   if (s->problem->max_seconds < most)
     most = s->problem->max_seconds;
-  node n = {.b = b, .width = width, .low = low, .high = most, .sync_most = INFINITY};
+  node n = {.b = b, .low = low, .high = most, .sync_most = INFINITY};
   if (!(low <= most))
     return ATOLL_OK;
   ATOLL_TRY(look(s, &n));
@@ -336,20 +336,8 @@ static atoll_err halve(search *s, heap *h, node *tight, int *halved) {
 }
 
 static atoll_err add_ranges(search *s, heap *h) {
-  for (int b = 0; b < s->problem->batches; b++) {
-    if (!s->problem->equal_widths) {
-      ATOLL_TRY(add_range(s, h, b, 0));
-      continue;
-    }
-    int64_t rounds = 0;
-    for (int width = 1, most = widest(s); width <= most; width++) {
-      /* more replicas for the same number of micro-batches only cost */
-      if (engine_rounds(s->problem, b, width) == rounds)
-        continue;
-      rounds = engine_rounds(s->problem, b, width);
-      ATOLL_TRY(add_range(s, h, b, width));
-    }
-  }
+  for (int b = 0; b < s->problem->batches; b++)
+    ATOLL_TRY(add_range(s, h, b));
   return ATOLL_OK;
 }
 
@@ -408,8 +396,8 @@ static atoll_err first_plans(search *s) {
   heap even = {0}, free_widths = {0};
   atoll_err err = ATOLL_OK;
   for (int b = 0; b < s->problem->batches && err == ATOLL_OK; b++) {
-    double most = longest(s, b), low = bound_least_bottleneck(s, b, 0, most);
-    for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY && !s->problem->equal_widths; i++) {
+    double most = longest(s, b), low = bound_least_bottleneck(s, b, most);
+    for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY; i++) {
       node n = {.b = b, .high = fmin(low * above[i], most), .sync_most = INFINITY};
       n.bound = s->problem->goal == ENGINE_FASTEST ? n.high : above[i]; /* the order to try them in */
       ATOLL_TRY_GOTO(err, done, add_node(&free_widths, n));
@@ -524,7 +512,7 @@ static atoll_err run(search *s, double *bound) {
     return ATOLL_OK;
   ATOLL_TRY(space_choices(s));
   ATOLL_TRY(first_plans(s));
-  int few = s->devices <= FEW_DEVICES, mixes = !few && (s->units > 1 || s->merged) && !s->problem->equal_widths;
+  int few = s->devices <= FEW_DEVICES, mixes = !few && (s->units > 1 || s->merged);
   if (mixes)
     ATOLL_TRY(improve_plans(s));
   double first = s->best_value;

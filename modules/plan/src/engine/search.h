@@ -11,7 +11,7 @@
 
 #include "engine/engine_impl.h"
 
-#define DIMS          8   /* resources of a partial plan */
+#define DIMS          16  /* resources of a partial plan */
 #define PLACED        64  /* most groups of a stage once placed */
 #define GROUPS        4   /* most kinds in a stage */
 #define KINDS_BOUNDED 128 /* with more kinds only the plain sum bounds */
@@ -183,7 +183,7 @@ double bound_node(search *s, node *n);
 /* Least sum of (t + p) in the node that bound_node has seen last. */
 double bound_sum(const search *s);
 /* No plan with micro-batch b has a lower bottleneck; INFINITY: none up to `most`. */
-double bound_least_bottleneck(search *s, int b, int width, double most);
+double bound_least_bottleneck(search *s, int b, double most);
 /* Makes ready the bounds of partial plans in a node that bound_node has seen last. */
 void bound_prepare(search *s);
 typedef struct spent { /* what a partial plan has used up, as its bounds need it */

@@ -202,7 +202,7 @@ static atoll_err make_kinds(search *s) {
       if (kind->like_kind < 0)
         kind->like_kind = s->like_kinds++;
     }
-    for (int w = 0; w < n_widths && s->dims < DIMS; w++) {
+    for (int w = 0; w < n_widths && s->dims + s->units - u - 1 < DIMS; w++) { /* every unit to come needs one */
       int tight = holds(s, at, widths[w]);
       if (tight / widths[w] < s->capacity[at->dim] / widths[w]) {
         s->capacity[s->dims] = tight;
