@@ -73,6 +73,7 @@ static double bound_1f1b(const double *forward, const double *backward, int stag
 enum { MOST_STEPS = 256 };
 typedef struct samples {
   int n;
+  double peak_rss; /* after the first step, before the matrices of ceiling samples */
   double seconds[MOST_STEPS], pipeline[MOST_STEPS], tied[MOST_STEPS], update[MOST_STEPS], reduce[MOST_STEPS],
       forward[MOST_STEPS], backward[MOST_STEPS];
 } samples;
@@ -80,6 +81,7 @@ typedef struct samples {
 static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s) {
   atoll_step_report r;
   ATOLL_TRY(atoll_trainer_step(t, &r)); /* page faults and first-use choices */
+  s->peak_rss = (double)atoll_perf_peak_rss();
   for (int i = 0; i < ceiling_round(); i++)
     ATOLL_TRY(ceiling_sample(c));
   atoll_kernels_profile(1);
@@ -130,8 +132,9 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const atoll_plan *plan = atoll_trainer_plan(t);
-  double mine[6] = {bench_median(s->forward, s->n), bench_median(s->backward, s->n), bench_median(s->tied, s->n),
-                    (double)atoll_perf_peak_rss(),  bench_median(s->update, s->n),   bench_median(s->reduce, s->n)};
+  double mine[6] = {bench_median(s->forward, s->n), bench_median(s->backward, s->n),
+                    bench_median(s->tied, s->n),    s->peak_rss,
+                    bench_median(s->update, s->n),  bench_median(s->reduce, s->n)};
   double *all = calloc((size_t)size * 6, sizeof *all);
   ATOLL_TRY_ALL(MPI_COMM_WORLD, all ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "figures of %d ranks", size));
   MPI_Gather(mine, 6, MPI_DOUBLE, all, 6, MPI_DOUBLE, 0, MPI_COMM_WORLD);
