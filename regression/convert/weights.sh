@@ -39,6 +39,11 @@ says "resumed b-a.bin/ckpt/step-00000000.a0"
 # In the run's own folder of checkpoints the import is where a run without checkpoints begins.
 run mpi 1 "$(atoll atoll-train)" job.yaml run.dir=b-a.bin
 says "resumed b-a.bin/ckpt/step-00000000.a0"
+# Imported weights have used no seed yet: a job with another one goes on from them. Trained ones have.
+run mpi 1 "$(atoll atoll-train)" job.yaml run.dir=e train.seed=7 train.steps=2 ckpt.resume=b-a.bin/ckpt/step-00000000.a0
+says "resumed b-a.bin/ckpt/step-00000000.a0"
+expect 76 mpi 1 "$(atoll atoll-train)" job.yaml run.dir=e
+says "was trained with train.seed 7, this job has 1"
 # Refusals.
 head -c 4000 a.safetensors >cut.safetensors
 expect 65 atoll-convert import cut.safetensors d

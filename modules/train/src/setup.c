@@ -404,6 +404,8 @@ static atoll_err check_resumable(session *s, const char *dir, const atoll_ckpt_m
     return atoll_fail(ATOLL_MISMATCH,
                       "checkpoint %s is of another model (digest %s, this job's %s): change run.dir or the model", dir,
                       meta->model_digest, s->model_digest);
+  if (meta->step == 0 && meta->tokens == 0) /* imported weights: seed and data are this job's own */
+    return ATOLL_OK;
   if (meta->seed != (uint64_t)s->job->train.seed)
     return atoll_fail(ATOLL_MISMATCH, "checkpoint %s was trained with train.seed %llu, this job has %lld", dir,
                       (unsigned long long)meta->seed, (long long)s->job->train.seed);
