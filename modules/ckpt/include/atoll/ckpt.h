@@ -68,8 +68,8 @@ ATOLL_API void atoll_ckpt_share(const atoll_tensor *whole, int part, int parts, 
 
 /** Collective. Newest good checkpoint (of the newest attempt, then of the largest step) below ckpt_dir (every shard's
  * length and checksum verified, work divided over ranks); skipped ones are reported in `report` (owned text: free();
- * empty when none). *dir is filled (n bytes). NOINPUT when there is none, or only damaged ones; IO when none is good and
- * some cannot be read now: beginning anew would throw away what may come back, so the message names them. */
+ * empty when none). *dir is filled (n bytes). NOINPUT when there is none, or only damaged ones; IO when none is good
+ * and some cannot be read now: beginning anew would throw away what may come back, so the message names them. */
 ATOLL_API atoll_err atoll_ckpt_find(MPI_Comm comm, const char *ckpt_dir, char *dir, size_t n, char **report);
 /** Local. Reads COMMIT and meta of one directory. */
 ATOLL_API atoll_err atoll_ckpt_read_meta(const char *dir, atoll_ckpt_meta *meta);
