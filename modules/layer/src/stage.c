@@ -279,10 +279,13 @@ static int keeps_input(const atoll_stage *s, int layer) {
   return atoll_layer_keeps_input(s->m, layer, s->policy[layer - s->first]);
 }
 
-/* Offset of layer's saved bytes in a slot. When the first layer's input is the caller's, its region begins before the
- * slot; layers never touch that room. */
-static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer) {
+/* Where layer's saved bytes begin in a slot, for a call of c's size. When the first layer's input is the caller's, its
+ * region begins before the slot, by the room of this call's input, which layers never touch: the pieces behind that
+ * room lie in the slot also when the call is smaller than the stage was made for. */
+static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer, const atoll_call *c) {
   uintptr_t at = (uintptr_t)slot->base;
+  if (s->first > 0 && layer == s->first)
+    return (char *)(at - (uintptr_t)layer_input_size(s->m, s->first, s->policy[0], c->B, c->S));
   if (s->first > 0)
     at -= (uintptr_t)layer_input_size(s->m, s->first, s->policy[0], s->B, s->S);
   for (int l = s->first; l < layer; l++)
@@ -333,10 +336,10 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
       break;
     atoll_layer_buffers b;
     weights(s, l, -1, &b);
-    b.saved = sl ? saved_at(s, sl, l) : s->scratch;
+    b.saved = sl ? saved_at(s, sl, l, c) : s->scratch;
     void *out = y;
     if (l + 1 < s->last)
-      out = sl && keeps_input(s, l + 1) ? saved_at(s, sl, l + 1) : s->pass[turn];
+      out = sl && keeps_input(s, l + 1) ? saved_at(s, sl, l + 1, c) : s->pass[turn];
     ATOLL_TRY(atoll_layer_forward(s->m, l, s->policy[l - s->first], &s->e, c, &b, in, tokens, targets,
                                   is_head(s, l) ? NULL : out, loss));
     in = out;
@@ -367,11 +370,11 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
   int turn = 0;
   for (int l = s->last - 1; l >= s->first; l--) {
     atoll_policy p = s->policy[l - s->first];
-    const void *x = l == s->first ? sl->x : keeps_input(s, l) ? saved_at(s, sl, l) : NULL;
+    const void *x = l == s->first ? sl->x : keeps_input(s, l) ? saved_at(s, sl, l, c) : NULL;
     void *to = l == s->first ? dx : s->pass[turn];
     atoll_layer_buffers b;
     weights(s, l, partial, &b);
-    b.saved = saved_at(s, sl, l);
+    b.saved = saved_at(s, sl, l, c);
     b.carried = s->carried;
     if (is_head(s, l)) {
       ATOLL_TRY(atoll_layer_forward(s->m, l, p, &s->e, c, &b, x, NULL, sl->targets, to, sl->loss));

@@ -1,4 +1,5 @@
-/* Memory policy, cut into stages, number of threads and device do not change a bit of losses and gradients. */
+/* Memory policy, cut into stages, the largest micro-batch a stage was made for, number of threads and device do not
+ * change a bit of losses and gradients. */
 #include "stage_test.h"
 
 static const int whole[] = {0, 5};
@@ -25,6 +26,11 @@ static void each_way(int64_t B, int64_t S, double dropout) {
   const int stages[] = {2, 2, 2, 5};
   for (int k = 0; k < 4; k++) {
     r = run_step(&base, cuts[k], stages[k], ATOLL_POLICY_EXACT20, B, S, 3, NULL);
+    same_result(&r, &expected);
+    result_free(&r);
+    base.spare = 3;
+    r = run_step(&base, cuts[k], stages[k], ATOLL_POLICY_EXACT20, B, S, 3, NULL);
+    base.spare = 0;
     same_result(&r, &expected);
     result_free(&r);
   }

@@ -36,6 +36,7 @@ static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads
 typedef struct rig {
   const atoll_model *m;
   atoll_exec e;
+  int64_t spare; /* stages are made for so many more samples, and tokens of each, than a call has */
 } rig;
 
 static inline rig rig_open(const atoll_model *m, const char *kind, const char *kernels, int threads, int counting) {
@@ -124,8 +125,8 @@ static inline result run_samples(rig *r, const int *cuts, int stages, atoll_poli
     atoll_stage_params p = {.first = cuts[k],
                             .last = cuts[k + 1],
                             .policy = policies,
-                            .B = B,
-                            .S = S,
+                            .B = B + r->spare,
+                            .S = S + r->spare,
                             .slots = 2,
                             .partials = 1,
                             .train = 1};
