@@ -42,7 +42,7 @@ static void fields(void **state) {
   SET("the model has 8", s1->chunk[0].last, 9);
   SET("stage 1: no range treats layer", s1->ranges, 0);
   SET("no range treats layer", s0->range[0].last, s0->range[0].last - 1);
-  SET("stage 0 range 0: policy is 9", s0->range[0].policy, 9);
+  SET("stage 0 range 0: policy is 99", s0->range[0].policy, 99);
   SET("stage 0 range 0: recompute is -1", s0->range[0].recompute, -1);
   SET("recompute is 99", s0->range[0].recompute, 99);
   SET("offload_optimizer is 1.5", s0->range[0].offload_optimizer, 1.5);
