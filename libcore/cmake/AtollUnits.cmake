@@ -192,6 +192,7 @@ function(atoll_test name)
   set(packages cmocka m ${A_PACKAGES})
   if(DEFINED A_NP)
     list(APPEND packages mpi)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/libcore/test) # mpi_check.h
   endif()
   atoll_link_packages(${target} PRIVATE "${packages}")
   # Where fixtures and scratch files are, for tests that need either.

@@ -53,26 +53,26 @@ static void skipped_waits_show(void) {
   drop_problem(&q);
 }
 
-/* Rank 1 comes three bounds late. */
+/* Rank 1 comes later than the bound, which is wide enough for ranks that share a core with others. */
 static void absent_rank_is_named(int claims) {
   struct problem q = make_problem(64, 2, (const int64_t[]){300, 512, 64}, ATOLL_ACTIVATION_RELU);
   const float *y = NULL;
   char expected[64];
   q.p.claims = claims;
-  q.p.timeout = 0.3;
+  q.p.timeout = 2;
   atoll_chain *c = open_chain(comm, mem, &q);
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y));
   double start = atoll_clock_now();
   if (check_rank == 1)
-    atoll_clock_sleep(0.9);
+    atoll_clock_sleep(3);
   atoll_err err = atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y);
   CHECK(atoll_clock_now() - start < 20); /* loose: the machine may be busy */
   CHECK(err == (check_rank == 0 ? ATOLL_TIMEOUT : ATOLL_PEER_LOST) || (check_size > 2 && err == ATOLL_PEER_LOST) ||
         (check_size > 2 && err == ATOLL_TIMEOUT));
   snprintf(expected, sizeof expected, "rank 1 in epoch 2");
-  CHECK(strstr(atoll_err_message(), "waited 0.3 s") && (strstr(atoll_err_message(), expected) || check_size > 2));
+  CHECK(strstr(atoll_err_message(), "waited 2 s") && (strstr(atoll_err_message(), expected) || check_size > 2));
   CHECK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, NULL, q.p.rows, q.x, &y) == ATOLL_PEER_LOST);
-  CHECK(strstr(atoll_err_message(), "waited 0.3 s"));
+  CHECK(strstr(atoll_err_message(), "waited 2 s"));
   MPI_Barrier(MPI_COMM_WORLD);
   atoll_chain_destroy(&c);
   drop_problem(&q);
