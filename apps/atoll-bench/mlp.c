@@ -430,6 +430,8 @@ static atoll_err run_shapes(const atoll_cli *cli, const world *w, json_t *out) {
   int64_t layers;
   int identical = 1;
   json_t *rows = out ? json_array() : NULL;
+  if (out)
+    json_object_set_new(out, "rows", rows); /* owned there from now on, whatever happens */
   ATOLL_TRY(bench_count(cli, "chain", 2, 1, ATOLL_CHAIN_LAYERS, &layers));
   if (text) {
     ATOLL_TRY(parse_shape(text, &own));
@@ -445,10 +447,8 @@ static atoll_err run_shapes(const atoll_cli *cli, const world *w, json_t *out) {
       ATOLL_TRY(one_shape(w, &own, M == 256 ? trace : NULL, rows, &identical));
     }
   }
-  if (out) {
-    json_object_set_new(out, "rows", rows);
+  if (out)
     json_object_set_new(out, "bit_identical", json_boolean(identical));
-  }
   return ATOLL_OK;
 }
 
