@@ -107,6 +107,27 @@ static int lower(const atoll_profile *p, const key *k) {
   return lo;
 }
 
+/* The entry of k, empty if there was none. */
+static atoll_err find_or_insert(atoll_profile *p, const key *k, entry **out) {
+  int at = lower(p, k);
+  if (at == p->count || compare(&p->entry[at].k, k) != 0) {
+    if (p->count == p->room) {
+      int room = p->room ? 2 * p->room : 16;
+      entry *grown = realloc(p->entry, (size_t)room * sizeof *grown);
+      if (!grown)
+        return atoll_fail(ATOLL_NOMEM, "profile: no memory for %d entries", room);
+      p->entry = grown;
+      p->room = room;
+    }
+    memmove(&p->entry[at + 1], &p->entry[at], (size_t)(p->count - at) * sizeof *p->entry);
+    memset(&p->entry[at], 0, sizeof p->entry[at]);
+    p->entry[at].k = *k;
+    p->count++;
+  }
+  *out = &p->entry[at];
+  return ATOLL_OK;
+}
+
 atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_digest model, const char *kind,
                             const char *policy, int64_t S, int64_t B, const atoll_cost *cost) {
   key k;
@@ -118,22 +139,8 @@ atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_di
                         v[i], i == 0 ? "above 0" : "of 0 or more");
   if ((unsigned)cost->source > ATOLL_COST_ANALYTIC)
     return atoll_fail(ATOLL_USAGE, "profile: cost source %d is unknown", (int)cost->source);
-  int at = lower(p, &k);
-  if (at == p->count || compare(&p->entry[at].k, &k) != 0) {
-    if (p->count == p->room) {
-      int room = p->room ? 2 * p->room : 16;
-      entry *grown = realloc(p->entry, (size_t)room * sizeof *grown);
-      if (!grown)
-        return atoll_fail(ATOLL_NOMEM, "profile: no memory for %d entries", room);
-      p->entry = grown;
-      p->room = room;
-    }
-    memmove(&p->entry[at + 1], &p->entry[at], (size_t)(p->count - at) * sizeof *p->entry);
-    memset(&p->entry[at], 0, sizeof p->entry[at]);
-    p->entry[at].k = k;
-    p->count++;
-  }
-  entry *e = &p->entry[at];
+  entry *e = NULL;
+  ATOLL_TRY(find_or_insert(p, &k, &e));
   if (e->n > 0 && cost->source > e->source)
     return ATOLL_OK; /* better is known */
   if (cost->source < e->source)
@@ -144,6 +151,15 @@ atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_di
     e->n--;
   }
   memcpy(e->v[e->n++], v, sizeof v);
+  return ATOLL_OK;
+}
+
+atoll_err atoll_profile_replace(atoll_profile *p, const atoll_profile *from) {
+  for (int i = 0; i < from->count; i++) {
+    entry *e = NULL;
+    ATOLL_TRY(find_or_insert(p, &from->entry[i].k, &e));
+    *e = from->entry[i];
+  }
   return ATOLL_OK;
 }
 

@@ -42,6 +42,30 @@ static void same_times(const atoll_profile *a, const atoll_profile *b) {
   }
 }
 
+/* What was measured again takes the place of what was known; the rest stays. */
+static void replaces(void **state) {
+  (void)state;
+  atoll_profile *known = filled(0), *again = NULL;
+  assert_int_equal(atoll_profile_create(&again), ATOLL_OK);
+  const atoll_cost one = {.forward = 2, .backward_input = 3};
+  for (int i = 0; i < 2; i++) /* B 2 is known, B 99 is not */
+    assert_int_equal(atoll_profile_add(again, "A B/8c", (atoll_digest){1, 9}, "block", "exact", 128, i ? 99 : 2, &one),
+                     ATOLL_OK);
+  assert_int_equal(atoll_profile_replace(known, again), ATOLL_OK);
+  assert_int_equal(atoll_profile_count(known), 25);
+  for (int i = 0; i < 2; i++) {
+    atoll_cost c;
+    assert_int_equal(atoll_profile_find(known, "A B/8c", (atoll_digest){1, 9}, "block", "exact", 128, i ? 99 : 2, &c),
+                     ATOLL_OK);
+    assert_true(c.forward == 2 && c.backward_input == 3 && c.update == 0);
+  }
+  atoll_cost kept;
+  assert_int_equal(atoll_profile_find(known, "C", (atoll_digest){2, 9}, "block", "exact", 128, 3, &kept), ATOLL_OK);
+  assert_true(kept.forward == 1.0 / 5);
+  atoll_profile_destroy(&known);
+  atoll_profile_destroy(&again);
+}
+
 static void packs(void **state) {
   (void)state;
   atoll_profile *a = filled(0), *b = filled(1), *c = NULL;
@@ -110,6 +134,6 @@ static void stores(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(packs), cmocka_unit_test(stores)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(replaces), cmocka_unit_test(packs), cmocka_unit_test(stores)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

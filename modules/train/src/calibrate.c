@@ -11,13 +11,16 @@
  * - What disturbs a machine comes in spells of seconds. Samples of one layer taken one after the other would all lie in
  *   one spell, and the plan would compare layers of different weather. So the layers are visited in rounds until the
  *   time for probes is spent; each is measured once in any case.
+ * - The first micro-batch after an update takes longer: weights are packed anew, and the optimizer has gone through the
+ *   caches. A step pays that once, so it is counted with the update.
  * - The least of many noisy figures is too low, and the planner looks for the least. So it is asked twice: what its
- *   choice rests on is measured again, for longer, before the prediction counts (`focus`).
+ *   choice rests on is measured again, and only what is seen then counts (`focus`).
  *
  * Policies times sizes are too many to measure all: one policy is measured at every size, another at one, and the
  * product of the two ratios stands for the rest, marked interpolated, until it is chosen and measured. */
 #include "train_impl.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +56,7 @@ typedef struct probe {
   const atoll_exec *exec; /* NULL: this rank has no device, and only keeps step */
   int64_t S, largest;
   int64_t keep; /* bytes */
+  int focus;    /* few visits that count alike: rounds are whole */
   visit visit[VISITS];
   int visits, rounds;
   sample (*sample)[ROUNDS]; /* [visits] */
@@ -238,25 +242,27 @@ static atoll_err pass(const probe *p, const visit *v, sample *sum) {
   return ATOLL_OK;
 }
 
+/* A step of a few micro-batches, its update first. */
 static atoll_err measure_visit(probe *p, visit *v, sample *out) {
   const atoll_exec *e = p->exec;
-  sample unused = {0}, s = {0};
+  const atoll_adamw adam = {
+      .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.05f};
+  sample first = {0}, s = {0};
   ATOLL_TRY(open_visit(p, v));
-  ATOLL_TRY(pass(p, v, &unused)); /* brings back what the visits before have displaced */
+  double t0 = atoll_clock_now();
+  ATOLL_TRY(atoll_stage_adamw(v->stage, 0, &adam));
+  ATOLL_TRY(atoll_queue_sync(e->compute));
+  s.update = (atoll_clock_now() - t0) / v->count;
+  ATOLL_TRY(pass(p, v, &first));
   for (int i = 0; i < PASSES; i++)
     ATOLL_TRY(pass(p, v, &s));
-  double t0 = atoll_clock_now();
+  s.update = fmax(s.update + PASSES * (first.forward + first.backward) - s.forward - s.backward, 0);
+  t0 = atoll_clock_now();
   ATOLL_TRY(e->kernels->add(e->compute, atoll_stage_flat_grad(v->stage, 1), atoll_stage_flat_grad(v->stage, 0),
                             atoll_stage_grad_elements(v->stage)));
   ATOLL_TRY(atoll_stage_zero_grad(v->stage, 1));
   ATOLL_TRY(atoll_queue_sync(e->compute));
-  double t1 = atoll_clock_now();
-  const atoll_adamw adam = {
-      .lr = 1e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.05f};
-  ATOLL_TRY(atoll_stage_adamw(v->stage, 0, &adam));
-  ATOLL_TRY(atoll_queue_sync(e->compute));
-  s.leaf = (t1 - t0) / v->count;
-  s.update = (atoll_clock_now() - t1) / v->count;
+  s.leaf = (atoll_clock_now() - t0) / v->count;
   *out = s;
   close_visit(p, v);
   return ATOLL_OK;
@@ -269,10 +275,10 @@ static atoll_err measure(probe *p, double limit) {
   atoll_err err = ATOLL_OK;
   double began = atoll_clock_now();
   for (int round = 0; round < ROUNDS; round++) {
-    int any = 0;
+    int any = 0, whole = p->focus && atoll_clock_now() - began < limit;
     for (int i = 0; i < p->visits; i++) {
       visit *v = &p->visit[i];
-      int go = round == 0 || atoll_clock_now() - began + v->seconds <= limit;
+      int go = round == 0 || (p->focus ? whole : atoll_clock_now() - began + v->seconds <= limit);
       MPI_Bcast(&go, 1, MPI_INT, 0, p->mpi); /* nobody starts before rank 0 */
       if (!go)
         continue;
@@ -418,9 +424,15 @@ static atoll_err share(probe *p, const target *t, MPI_Comm peers, int fill, atol
   err = atoll_agree(p->mpi, err);
   if (err == ATOLL_OK)
     err = atoll_gather_bytes(p->mpi, text, (int64_t)bytes, &all, &offset);
+  atoll_profile *fresh = NULL;
+  if (err == ATOLL_OK)
+    err = atoll_profile_create(&fresh);
   for (int r = 0; err == ATOLL_OK && r < size; r++)
     if (offset[r + 1] > offset[r])
-      err = atoll_profile_unpack(profile, (const char *)all + offset[r], (size_t)(offset[r + 1] - offset[r]));
+      err = atoll_profile_unpack(fresh, (const char *)all + offset[r], (size_t)(offset[r + 1] - offset[r]));
+  if (err == ATOLL_OK)
+    err = atoll_profile_replace(profile, fresh);
+  atoll_profile_destroy(&fresh);
   free(text);
   free(all);
   free(offset);
@@ -463,7 +475,7 @@ atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const at
   probe *p = calloc(1, sizeof *p);
   atoll_err err = p ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "calibration of %d policies", ATOLL_POLICIES);
   ATOLL_TRY_GOTO(err, agree, err);
-  *p = (probe){.mpi = mpi, .model = model, .S = job->train.seq};
+  *p = (probe){.mpi = mpi, .model = model, .S = job->train.seq, .focus = focus != NULL};
   list_visits(p, job, atoll_comm_size(comm), focus);
   p->sample = calloc((size_t)p->visits, sizeof *p->sample);
   if (!p->sample)

@@ -236,7 +236,7 @@ static atoll_err plan_once(session *s) {
 /* Measure, plan, and look again at what the plan rests on: the least of many noisy figures is too low. A plan that is
  * chosen again stands. */
 static atoll_err make_plan(session *s) {
-  static const double share[] = {0.5, 0.25, 0.25, 0.25}; /* of the time for probes */
+  static const double share[] = {0.5, 0.5, 0.25, 0.25}; /* of the time for probes */
   if (!s->job->train.calibrate || s->job->plan.load[0])
     return plan_once(s);
   ATOLL_TRY_ALL(s->mpi, atoll_profile_create(&s->profile));

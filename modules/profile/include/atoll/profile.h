@@ -21,7 +21,7 @@ ATOLL_API const char *atoll_cost_source_name(atoll_cost_source s);
 /** One layer kind on one device class at one micro-batch size. */
 typedef struct atoll_cost {
   double forward, backward_input, backward_weight; /* s */
-  double update;                                   /* s per step: clip and optimizer */
+  double update; /* s per step: clip, optimizer, and what the first micro-batch after it takes longer */
   atoll_cost_source source;
   double leaf;   /* s per leaf of the summation tree: a gradient buffer cleared and added to another; 0 unknown */
   double spread; /* found: half the interquartile range of forward + backward over their median. Not read by add */
@@ -36,6 +36,8 @@ ATOLL_API void atoll_profile_destroy(atoll_profile **profile);
  * a more certain source replace others. */
 ATOLL_API atoll_err atoll_profile_add(atoll_profile *p, const char *device_class, atoll_digest model, const char *kind,
                                       const char *policy, int64_t S, int64_t B, const atoll_cost *cost);
+/** All that `from` has takes the place of what p has under the same keys. */
+ATOLL_API atoll_err atoll_profile_replace(atoll_profile *p, const atoll_profile *from);
 /** Medians: exact, else linear between or beyond measured B (at least one point: proportional), else NOINPUT so that
  * the caller models it. */
 ATOLL_API atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, atoll_digest model,
