@@ -13,12 +13,13 @@
 #include "atoll/version.h"
 #include "bench.h"
 
-static const bench *const benches[] = {&bench_step, &bench_io, &bench_calibrate, &bench_layers, &bench_mlp};
+static const bench *const benches[] = {&bench_step,    &bench_io,     &bench_calibrate,
+                                       &bench_predict, &bench_layers, &bench_mlp};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const atoll_cli_flag flags[] = {
     {"json", "FILE", "Write the figures there; '-' prints JSON alone on standard output."},
-    {"job", "JOB.yaml", "step, calibrate: the job whose model is trained."},
+    {"job", "JOB.yaml", "step, calibrate, predict: the job whose model is trained."},
     {"out", "FILE.h5", "calibrate: write the layer times there; atoll-plan --profile FILE.h5 plans with them."},
     {"steps", "N", "step: measured steps; default 5."},
     {"batch", "B", "step: samples per micro-batch; default 4. calibrate: the only one; default what a plan may use."},
@@ -26,7 +27,7 @@ static const atoll_cli_flag flags[] = {
     {"micro-batches", "M", "step: micro-batches per step; default 1, with several ranks 8."},
     {"dtype", "TYPE", "step: f32."},
     {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
-    {"repeats", "N", "io: repetitions of each variant; default 5. mlp: default 9."},
+    {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9."},
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
     {"shape", "MxKxNxP", "mlp: only this shape; more widths make a longer chain."},
     {"trace", "FILE", "mlp: timeline of one pipelined run (256 rows, or --shape's) in Chrome trace format."},

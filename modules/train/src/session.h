@@ -83,6 +83,8 @@ typedef struct session {
 
 /* setup.c: from options to a stage ready to step. Collective; every rank returns the same code. */
 atoll_err session_open(MPI_Comm comm, atoll_job *job, const atoll_opts *opts, int bare, session *s);
+/* Measures again what the plan in use rests on, and prices it by that alone. Collective. */
+atoll_err session_predict(session *s, double seconds, double *step_seconds);
 /* Collective when every rank got past session_open; otherwise local clean-up. */
 void session_close(session *s);
 

@@ -220,9 +220,7 @@ static atoll_err reuse_plan(session *s, const atoll_ckpt_meta *meta) {
   return ATOLL_OK;
 }
 
-static atoll_err plan_once(session *s) {
-  phase(s, "plan");
-  atoll_plan_destroy(&s->plan);
+static atoll_err plan_by(session *s, const atoll_plan_params *params, atoll_plan **out) {
   atoll_plan_problem problem = {.model = s->model,
                                 .topo = s->topo,
                                 .islands = s->islands,
@@ -230,7 +228,13 @@ static atoll_err plan_once(session *s) {
                                 .seq = s->job->train.seq,
                                 .global_batch = s->job->train.global_batch,
                                 .extra_bytes = atoll_train_extra_bytes};
-  return atoll_plan_agree(s->world, &problem, &s->job->plan, &s->plan, NULL);
+  return atoll_plan_agree(s->world, &problem, params, out, NULL);
+}
+
+static atoll_err plan_once(session *s) {
+  phase(s, "plan");
+  atoll_plan_destroy(&s->plan);
+  return plan_by(s, &s->job->plan, &s->plan);
 }
 
 /* Measure, plan, and look again at what the plan rests on: the least of many noisy figures is too low. A plan that is
@@ -251,6 +255,28 @@ static atoll_err make_plan(session *s) {
     now = atoll_plan_digest(s->plan);
   }
   return ATOLL_OK;
+}
+
+atoll_err session_predict(session *s, double seconds, double *step_seconds) {
+  const atoll_plan_pipeline *pipe = &s->plan->pipeline[0];
+  atoll_plan_params params = s->job->plan; /* that leave no choice */
+  atoll_plan *again = NULL;
+  params.stages = pipe->stages;
+  params.data_parallel = pipe->stage[0].replicas;
+  params.micro_batch = pipe->stage[0].replica[0].micro_batch;
+  snprintf(params.policy, sizeof params.policy, "%s", atoll_policy_name((atoll_policy)pipe->stage[0].range[0].policy));
+  if (!s->profile)
+    ATOLL_TRY_ALL(s->mpi, atoll_profile_create(&s->profile));
+  ATOLL_TRY(
+      atoll_train_calibrate(s->world, s->job, s->model, s->device, s->islands, s->topo, s->plan, seconds, s->profile));
+  ATOLL_TRY(plan_by(s, &params, &again));
+  atoll_err err = ATOLL_OK;
+  if (!atoll_digest_equal(atoll_plan_digest(again), atoll_plan_digest(s->plan)))
+    err = atoll_fail(ATOLL_UNSUPPORTED,
+                     "the plan in use does not follow from its stages, replicas, micro-batch size and policy alone");
+  *step_seconds = again->step_seconds;
+  atoll_plan_destroy(&again);
+  return err;
 }
 
 static atoll_err settle_plan(session *s, const atoll_ckpt_meta *meta) {

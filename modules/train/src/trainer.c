@@ -34,6 +34,10 @@ atoll_err atoll_trainer_validate(atoll_trainer *t, double *loss) {
   return err;
 }
 
+atoll_err atoll_trainer_predict(atoll_trainer *t, double seconds, double *step_seconds) {
+  return session_leave_alone(&t->s, session_predict(&t->s, seconds, step_seconds));
+}
+
 const atoll_plan *atoll_trainer_plan(const atoll_trainer *t) { return t->s.plan; }
 const atoll_model *atoll_trainer_model(const atoll_trainer *t) { return t->s.model; }
 int atoll_trainer_threads(const atoll_trainer *t) { return t->s.threads; }

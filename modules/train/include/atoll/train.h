@@ -116,6 +116,9 @@ ATOLL_API atoll_err atoll_trainer_open(MPI_Comm comm, atoll_job *job, const atol
 ATOLL_API atoll_err atoll_trainer_step(atoll_trainer *t, atoll_step_report *report);
 /** Collective: mean held-out loss; NOINPUT when the job has no held-out data. */
 ATOLL_API atoll_err atoll_trainer_validate(atoll_trainer *t, double *loss);
+/** Collective: measures again, for about `seconds`, the layers that the plan in use rests on, and tells the seconds of
+ * a step that planning would predict from this alone. UNSUPPORTED: options cannot name this plan. */
+ATOLL_API atoll_err atoll_trainer_predict(atoll_trainer *t, double seconds, double *step_seconds);
 /** Borrowed. */
 ATOLL_API const atoll_plan *atoll_trainer_plan(const atoll_trainer *t);
 ATOLL_API const atoll_model *atoll_trainer_model(const atoll_trainer *t);
