@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/cache.h"
 #include "atoll/clock.h"
 #include "atoll/file.h"
 #include "atoll/log.h"
@@ -115,22 +116,9 @@ struct entry {
   atoll_chain_choice choice;
 };
 
-static void processor(char *text, size_t n) {
-  char line[512];
-  FILE *f = fopen("/proc/cpuinfo", "r");
-  snprintf(text, n, "unknown processor");
-  while (f && fgets(line, sizeof line, f))
-    if (!strncmp(line, "model name", 10) && strchr(line, ':')) {
-      snprintf(text, n, "%.*s", (int)strcspn(strchr(line, ':') + 2, "\n"), strchr(line, ':') + 2);
-      break;
-    }
-  if (f)
-    fclose(f);
-}
-
 static void make_key(const atoll_chain *c, int64_t rows, int same_bits, char *key) {
   char cpu[128];
-  processor(cpu, sizeof cpu);
+  (void)atoll_cache_processor(cpu, sizeof cpu);
   size_t at = (size_t)snprintf(key, KEY, "%s, %s, %d ranks, %s, %s: %" PRId64, cpu, c->view.micro->name, c->view.ranks,
                                c->view.claims ? "claims" : "no claims", same_bits ? "same bits" : "any bits", rows);
   for (int l = 0; l < c->params.layers && at < KEY; l++)
@@ -242,21 +230,6 @@ static int recall(const char *path, const char *key, atoll_chain_choice *out) {
   return found;
 }
 
-/* ATOLL_CACHE, else XDG's place. "" when there is none. */
-static void default_path(char *path, size_t n) {
-  const char *own = getenv("ATOLL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  char folder[3072] = "";
-  if (own && *own)
-    snprintf(folder, sizeof folder, "%s", own);
-  else if (xdg && *xdg)
-    snprintf(folder, sizeof folder, "%s/atoll", xdg);
-  else if (home && *home)
-    snprintf(folder, sizeof folder, "%s/.cache/atoll", home);
-  *path = 0;
-  if (*folder && atoll_file_mkdirs(folder) == ATOLL_OK)
-    snprintf(path, n, "%s/chains.yaml", folder);
-}
-
 /* --- choosing ----------------------------------------------------------------------------------------------------- */
 
 static atoll_err measure_new(atoll_chain *c, int64_t rows, int same_bits, atoll_chain_choice *out) {
@@ -284,7 +257,7 @@ atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, co
     if (path)
       snprintf(file, sizeof file, "%s", path);
     else
-      default_path(file, sizeof file);
+      atoll_cache_path(file, sizeof file, "chains.yaml");
     make_key(chain, rows, same_bits, mine.key);
     found = *file && recall(file, mine.key, &mine.choice);
   }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "emit.h"
 #include "passes.h"
 #include "program.h"
 #include "storage.h"
@@ -106,38 +107,85 @@ static atoll_err schedule(rt_graph *g, const rt_schedule_params *p, rt_schedule 
                                  : err;
 }
 
-atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *given, atoll_rec_program **out) {
-  atoll_rec_params p = {.passes = NULL};
-  rt_schedule_params s = {.budget = 0};
-  if (given)
-    p = *given;
+static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out) {
+  rt_schedule_params s = {.budget = p->budget};
   atoll_rec_program *program = calloc(1, sizeof *program);
   if (!program)
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  *out = program;
   for (int d = 0; d < RT_DIMS; d++)
-    s.least[d] = p.least;
-  s.budget = p.budget;
-  program->memory = p.memory;
-  atoll_err err = rt_rec_clone(c, &program->graph);
-  if (err == ATOLL_OK)
-    err = run_passes(program->graph, &p);
-  if (err == ATOLL_OK)
-    err = schedule(program->graph, &s, &program->schedule);
-  if (err == ATOLL_OK && p.trace) {
-    fprintf(p.trace, "== schedule by %s\n", program->schedule.method);
-    rt_tree_print(program->graph, program->schedule.tree, p.trace);
+    s.least[d] = p->least;
+  program->memory = p->memory;
+  program->last_peak = -1;
+  ATOLL_TRY(rt_rec_clone(c, &program->graph));
+  ATOLL_TRY(run_passes(program->graph, p));
+  ATOLL_TRY(schedule(program->graph, &s, &program->schedule));
+  if (p->trace) {
+    fprintf(p->trace, "== schedule by %s\n", program->schedule.method);
+    rt_tree_print(program->graph, program->schedule.tree, p->trace);
   }
+  return ATOLL_OK;
+}
+
+/* All programs as one library. */
+static atoll_err build(int n, atoll_rec_program *const *program, const atoll_rec_params *p) {
+  char *source = NULL, why[640] = "";
+  size_t bytes = 0;
+  rt_native *lib = NULL;
+  FILE *f = open_memstream(&source, &bytes);
+  if (!f)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  rt_emit_prelude(f);
+  atoll_err err = ATOLL_OK;
+  for (int k = 0; k < n && err == ATOLL_OK; k++)
+    err = rt_emit(program[k]->graph, program[k]->schedule.tree, k, f);
+  if (fclose(f) != 0 && err == ATOLL_OK)
+    err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  if (err == ATOLL_OK && p->trace)
+    fprintf(p->trace, "== C\n%s", source);
   if (err == ATOLL_OK)
-    *out = program;
-  else
-    atoll_rec_program_destroy(&program);
+    err = rt_native_create(source, bytes, p->compiler, p->flags, &lib, why, sizeof why);
+  free(source);
+  for (int k = 0; k < n && err == ATOLL_OK; k++) {
+    program[k]->native = rt_native_share(lib);
+    program[k]->entry = lib ? rt_native_entry(lib, k) : NULL;
+    (void)snprintf(program[k]->engine, sizeof program[k]->engine, "%s: %s", lib ? "compiled" : "interpreted", why);
+  }
+  rt_native_destroy(&lib);
   return err;
 }
+
+atoll_err atoll_rec_compile_all(int n, atoll_rec *const *c, const atoll_rec_params *given, atoll_rec_program **out) {
+  atoll_rec_params p = {.passes = NULL};
+  atoll_rec_program **program = calloc((size_t)n + 1, sizeof(atoll_rec_program *));
+  atoll_err err = program ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  if (given)
+    p = *given;
+  for (int k = 0; k < n && err == ATOLL_OK; k++)
+    err = transform(c[k], &p, &program[k]);
+  if (err == ATOLL_OK)
+    err = build(n, program, &p);
+  for (int k = 0; program && k < n; k++) {
+    if (err == ATOLL_OK)
+      out[k] = program[k];
+    else
+      atoll_rec_program_destroy(&program[k]);
+  }
+  free(program);
+  return err;
+}
+
+atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out) {
+  return atoll_rec_compile_all(1, &c, p, out);
+}
+
+const char *atoll_rec_engine(const atoll_rec_program *program) { return program->engine; }
 
 void atoll_rec_program_destroy(atoll_rec_program **address) {
   atoll_rec_program *program = *address;
   if (!program)
     return;
+  rt_native_destroy(&program->native);
   rt_schedule_destroy(&program->schedule);
   rt_graph_destroy(&program->graph);
   free(program);
@@ -174,15 +222,31 @@ static atoll_err check_memory(const atoll_rec_program *program, const atoll_rec_
                     most < 0 ? "" : rt_label(g->node[most], label, sizeof label), (long long)bytes);
 }
 
-atoll_err atoll_rec_run(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+static atoll_err interpret(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n, int64_t *peak) {
   rt_interp *it = NULL;
-  ATOLL_TRY(check_memory(program, bindings, n));
   ATOLL_TRY(rt_interp_create(program->graph, bindings, n, &it));
   atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree);
+  *peak = rt_interp_peak(it);
   if (err == ATOLL_OK && rt_interp_bytes(it) != 0)
     err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt_interp_bytes(it));
   rt_interp_destroy(&it);
   return err;
+}
+
+atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+  int64_t peak;
+  ATOLL_TRY(check_memory(program, bindings, n));
+  ATOLL_TRY(program->entry ? rt_runtime_run(program->graph, program->entry, bindings, n, &peak)
+                           : interpret(program, bindings, n, &peak));
+  program->last_peak = peak;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak) {
+  if (program->last_peak < 0)
+    return atoll_fail(ATOLL_USAGE, "recurrent program: it has not run");
+  *peak = program->last_peak;
+  return ATOLL_OK;
 }
 
 atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,

@@ -2,12 +2,17 @@
 #ifndef RECURRENT_PROGRAM_H
 #define RECURRENT_PROGRAM_H
 
+#include "native.h"
 #include "schedule.h"
 
 struct atoll_rec_program {
   rt_graph *graph;
   rt_schedule schedule;
-  int64_t memory; /* budget in bytes, 0: none */
+  int64_t memory;    /* budget in bytes, 0: none */
+  rt_native *native; /* NULL: interpreted */
+  rt_entry entry;
+  int64_t last_peak; /* -1: it has not run */
+  char engine[768];
 };
 
 #endif

@@ -239,25 +239,42 @@ typedef struct atoll_rec_params {
   unsigned long budget;
   /** Runs whose values would need more bytes are refused before they start, with NOMEM; 0: no limit. */
   int64_t memory;
-  /** The graph before and after each pass and the schedule go here; NULL: nowhere. */
+  /** What compiles the C that a program becomes: a command, as in "gcc-12" or "ccache cc"; "": nothing does, the
+   * schedule is interpreted, slowly. NULL: that of the environment's ATOLL_CC, else "cc". */
+  const char *compiler;
+  /** Its options; NULL: those of ATOLL_CFLAGS, else "-O3 -march=native -ffp-contract=off ...". */
+  const char *flags;
+  /** The graph before and after each pass, the schedule and the C go here; NULL: nowhere. */
   FILE *trace;
 } atoll_rec_params;
 
 /** All optional passes in their order. */
 ATOLL_API const char *atoll_rec_passes(void);
 ATOLL_API void atoll_rec_params_init(atoll_rec_params *p);
-/** Checks, transforms and schedules. USAGE: a mistake of construction; an index outside of a domain (for every bound),
- * a point that no case covers, a case that never applies, a definition that needs itself: no order exists. *out: owned;
- *  borrows the context's expressions and the users of functions. */
+/** Checks, transforms, schedules, and compiles to a library that is kept in ATOLL_CACHE (XDG_CACHE_HOME/atoll,
+ * ~/.cache/atoll) for the next time. Without a compiler, or when it fails, a warning tells so and the schedule is
+ * interpreted (atoll_rec_engine()); a cache that is damaged or cannot be written costs a compilation. USAGE: a mistake
+ * of construction; an index outside of a domain (for every bound), a point that no case covers, a case that never
+ * applies, a definition that needs itself: no order exists. *out: owned; borrows the context's expressions and the
+ * users of functions. */
 ATOLL_API atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out);
+/** The same for several contexts, whose programs become one library: one start of the compiler. out[n]: all, or none
+ * on failure. */
+ATOLL_API atoll_err atoll_rec_compile_all(int n, atoll_rec *const *c, const atoll_rec_params *p,
+                                          atoll_rec_program **out);
 ATOLL_API void atoll_rec_program_destroy(atoll_rec_program **program);
 /** Graph and schedule as text. */
 ATOLL_API void atoll_rec_program_print(const atoll_rec_program *program, FILE *out);
-/** Executes the schedule. Errors as of atoll_rec_interpret(). */
-ATOLL_API atoll_err atoll_rec_run(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
+/** How it runs: "compiled ..." or "interpreted: " and why. Borrowed from the program. */
+ATOLL_API const char *atoll_rec_engine(const atoll_rec_program *program);
+/** Executes the schedule. Errors as of atoll_rec_interpret(). The results of a program depend on its bindings alone;
+ * compiled and interpreted ones agree but for rounding: see atoll_rec_params.flags. */
+ATOLL_API atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
 /** Most bytes that values (not inputs) occupy at any time of a run, exactly, by walking the schedule. */
 ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                          int64_t *peak);
+/** The same as counted by the last run that succeeded; USAGE before one. */
+ATOLL_API atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak);
 
 /** One line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of t, 16", "points,
  * 40"), bytes of all its slots, and the tensor whose storage it takes over, if any; then the exact peak. */

@@ -1,0 +1,109 @@
+/* A scheduled program as C11: one function of its own for every statement, and one for the tree. See emit.c. */
+#ifndef RECURRENT_EMIT_H
+#define RECURRENT_EMIT_H
+
+#include "tree.h"
+
+/* What emitted code has in common, as text. */
+void rt_emit_prelude(FILE *out);
+/* The program as "int rt_program_<number>(rt_run *r)". */
+atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out);
+
+/* ---- within emission (emit.c, emit_view.c, emit_op.c) ---- */
+
+/* How a statement gets at an operand. Strides are texts, in elements; NULL where they are those of a dense array. */
+typedef enum rt_operand_kind {
+  RT_SCALAR,  /* a variable, computed in the same loop */
+  RT_MEMORY,  /* base[...] */
+  RT_LITERAL, /* a constant */
+  RT_FORMULA  /* of EVAL: an expression over positions */
+} rt_operand_kind;
+
+typedef struct rt_operand {
+  rt_operand_kind kind;
+  atoll_dtype dtype;
+  const char *base; /* variable, pointer or literal */
+  int axes;
+  const atoll_sym *shape[RT_AXES];
+  const char *stride[RT_AXES];
+  int dense;
+  const atoll_rt *node; /* of FORMULA */
+} rt_operand;
+
+typedef struct rt_emit_view {
+  const rt_edge *edge;
+  int dense;
+  rt_operand operand;
+} rt_emit_view;
+
+typedef struct rt_emitter {
+  const rt_graph *g;
+  FILE *out;
+  atoll_err err;
+  int number, depth;
+  rt_members members;
+  char **text; /* what rt_text() made */
+  int texts, text_room;
+  /* of the statement at hand */
+  int head;
+  int names; /* variables so far */
+  const atoll_sym **size;
+  int sizes, size_room;
+  rt_emit_view *view;
+  int views, view_room;
+  int *cluster; /* per node: loops in which members are computed; -1: none */
+  char *memory; /* per node: the member's value is in memory */
+  char *alias;  /* per node: RESHAPE of what is in memory already */
+} rt_emitter;
+
+/* A text that lives as long as the emitter. */
+const char *rt_text(rt_emitter *em, const char *fmt, ...) ATOLL_PRINTF(2, 3);
+/* A line, indented. */
+void rt_line(rt_emitter *em, const char *fmt, ...) ATOLL_PRINTF(2, 3);
+void rt_open(rt_emitter *em, const char *fmt, ...) ATOLL_PRINTF(2, 3); /* "... {" */
+void rt_close(rt_emitter *em);
+/* e in C; axes: texts of "_0", "_1" ..., or NULL. */
+const char *rt_expression(rt_emitter *em, const atoll_sym *e, const char *const *axes);
+/* The name of a variable that has e's value, or a number; declared here if it is new. */
+const char *rt_size(rt_emitter *em, const atoll_sym *e);
+/* Number of elements of axes first ... of a shape. */
+const char *rt_count(rt_emitter *em, int axes, const atoll_sym *const *shape, int first);
+const char *rt_storage_type(atoll_dtype t);
+const char *rt_compute_type(atoll_dtype t);
+/* v of the type of computation of `from`, rounded to type t, in t's type of computation. */
+const char *rt_rounded(rt_emitter *em, atoll_dtype from, atoll_dtype t, const char *v);
+/* What assigns a rounded value to memory of type t. */
+const char *rt_stored(rt_emitter *em, atoll_dtype t, const char *v);
+
+/* Operand k of a member of the statement at hand; dense: it must be one dense array in memory, or a literal. */
+rt_operand rt_operand_of(rt_emitter *em, const atoll_rt *x, int k, int dense);
+/* The value at positions at[0 .. n-1], to which the operand's trailing axes are broadcast, in its type of computation.
+ */
+const char *rt_element_text(rt_emitter *em, const rt_operand *o, int n, const char *const *at);
+/* A pointer to a dense array; a literal gets one. */
+const char *rt_pointer(rt_emitter *em, const rt_operand *o);
+/* A pointer to the value of src at this point (texts by dimension); "p12" in a member's own group is not looked for. */
+const char *rt_value_pointer(rt_emitter *em, const atoll_rt *src, const char *const point[RT_DIMS]);
+/* The slot of a point in a store that expression `store` points to. */
+const char *rt_slot(rt_emitter *em, const atoll_rt *x, const char *store, const char *const point[RT_DIMS]);
+/* "(int64_t[]){d0, d2}" of x's dimensions. */
+const char *rt_point_list(rt_emitter *em, const atoll_rt *x, const char *const point[RT_DIMS]);
+/* Whether member x can use its input k as a variable, when both are computed in one loop. */
+int rt_is_fused(const rt_emitter *em, const atoll_rt *x, int k);
+/* Whether it is EVAL's and computed where it is used. */
+int rt_is_formula(const rt_emitter *em, const atoll_rt *x, int k);
+int rt_is_member(const rt_emitter *em, const rt_edge *e);
+/* Operations whose elements are computed one by one. */
+int rt_is_map(rt_op op);
+/* Declares views and sizes of a member, at the top of a statement. */
+void rt_declare(rt_emitter *em, const atoll_rt *x);
+/* A loop nest that computes members (maps of one shape). */
+void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x);
+/* Any other operation. */
+void rt_emit_op(rt_emitter *em, const atoll_rt *x);
+/* "p12": where member x's value is. */
+const char *rt_place(rt_emitter *em, const atoll_rt *x);
+/* for (int64_t i = 0; i < n; i++) { */
+void rt_loop(rt_emitter *em, const char *i, const char *n);
+
+#endif

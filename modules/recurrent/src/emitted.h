@@ -1,0 +1,140 @@
+/* What emitted programs and the runtime share. Its text opens every emitted translation unit, so it includes nothing of
+ * ours and compiles alone.
+ *
+ * Elements are computed in `float` where they are f32 or bf16, else in `double`, and rounded to their type after every
+ * operation, as by the reference executor. Sums (contractions, reductions) are the exception: they stay in the type of
+ * computation and are cut into lanes by the compiler, so that their last bits depend on the processor and the flags,
+ * not on the run. */
+#ifndef RECURRENT_EMITTED_H
+#define RECURRENT_EMITTED_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Values of one node. Alive points have distinct slots: coordinates modulo powers of two, which grow when two meet. */
+typedef struct rt_slots {
+  char **data;     /* by slot; NULL: nothing there */
+  int64_t mask[8]; /* by position of the dimension in the node's domain */
+  int shift[8];
+} rt_slots;
+
+/* As atoll_rt_view. */
+typedef struct rt_arg {
+  int dtype, ndim;
+  const int64_t *shape;
+  void *data;
+} rt_arg;
+
+typedef struct rt_run rt_run;
+struct rt_run {
+  const rt_slots *store;    /* by node */
+  const void *const *input; /* by node */
+  const int64_t *bound;     /* by dimension */
+  char *top, *end, *base;   /* workspace of the statement at hand */
+  /* All of these return 0, or an error that ends the run; take and more NULL after one. */
+  char *(*take)(rt_run *r, int node, const int64_t *point, int64_t bytes); /* room for a value */
+  int (*drop)(rt_run *r, int node, const int64_t *point);
+  char *(*more)(rt_run *r, int64_t bytes); /* workspace beyond end */
+  int (*call)(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out);
+  void (*random)(const rt_run *r, int node, const int64_t *coordinate, int64_t first, int64_t n, float *out);
+  int (*outside)(rt_run *r, int node, int64_t at, int64_t extent); /* an index beyond its axis */
+  int (*absent)(rt_run *r, int node);                              /* a value that is not there, no case that holds */
+  int (*error)(const rt_run *r);                                   /* after take or more failed */
+};
+
+#if defined __GNUC__
+#define RT_LIKELY(x) __builtin_expect(!!(x), 1)
+#else
+#define RT_LIKELY(x) (x)
+#endif
+
+/* ---- workspace ---- */
+
+static inline char *rt_space(rt_run *r, int64_t bytes) {
+  char *p = r->top;
+  bytes = (bytes + 63) & -64;
+  if (!RT_LIKELY(bytes <= r->end - p))
+    return r->more(r, bytes);
+  r->top = p + bytes;
+  return p;
+}
+
+/* ---- index arithmetic, as of atoll/sym.h; divisors are positive constants ---- */
+
+static inline int64_t rt_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+static inline int64_t rt_mod(int64_t a, int64_t b) { return a % b < 0 ? a % b + b : a % b; }
+static inline int64_t rt_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t rt_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* ---- types ---- */
+
+static inline float rt_from_bf16(uint16_t h) {
+  uint32_t bits = (uint32_t)h << 16;
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+static inline float rt_to_bf16(float f) { /* rounded to nearest even, still a float */
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  if ((bits & 0x7f800000u) != 0x7f800000u)
+    bits = (bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
+static inline uint16_t rt_bf16_bits(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return (uint16_t)(bits >> 16);
+}
+
+static inline double rt_whole(double v) { return isfinite(v) ? trunc(v) : 0; }
+
+/* ---- mathematics of float, in lanes ---- */
+
+#if defined __FP_FAST_FMAF
+#define RT_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define RT_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* exp by 2^n and a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of Cephes): 2 units in the last place. */
+static inline float rt_expf(float x) {
+  float c = x < -104.0f ? -104.0f : x, k, p, s;
+  int32_t n;
+  uint32_t bits;
+  c = c > 89.0f ? 89.0f : c; /* NaN stays: comparisons with it are false */
+  k = c * 1.44269504088896341f + 12582912.0f;
+  k -= 12582912.0f;
+  p = RT_FMA(k, -0.693359375f, c);
+  p = RT_FMA(k, 2.12194440e-4f, p);
+  s = RT_FMA(p, 1.9875691500e-4f, 1.3981999507e-3f);
+  s = RT_FMA(s, p, 8.3334519073e-3f);
+  s = RT_FMA(s, p, 4.1665795894e-2f);
+  s = RT_FMA(s, p, 1.6666665459e-1f);
+  s = RT_FMA(s, p, 5.0000001201e-1f);
+  s = RT_FMA(s, p * p, p) + 1.0f;
+  n = (int32_t)(k == k ? k : 0.0f);
+  bits = (uint32_t)((n >> 1) + 127) << 23; /* in two steps: 2^n may be beyond what float can have */
+  memcpy(&p, &bits, sizeof p);
+  bits = (uint32_t)(n - (n >> 1) + 127) << 23;
+  memcpy(&k, &bits, sizeof k);
+  return s * p * k;
+}
+
+/* tanh: odd polynomial near 0, where 1 - 2 / (exp(2x) + 1) cancels. */
+static inline float rt_tanhf(float x) {
+  float a = fabsf(x), z = x * x, p, q;
+  p = RT_FMA(z, -5.70498872745e-3f, 2.06390887954e-2f);
+  p = RT_FMA(p, z, -5.37397155531e-2f);
+  p = RT_FMA(p, z, 1.33314422036e-1f);
+  p = RT_FMA(p, z, -3.33332819422e-1f);
+  p = RT_FMA(p * z, x, x);
+  q = 1.0f - 2.0f / (rt_expf(2.0f * a) + 1.0f);
+  return a < 0.625f ? p : x < 0 ? -q : q;
+}
+
+#endif

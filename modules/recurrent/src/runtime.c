@@ -1,0 +1,379 @@
+/* Stores of values, and the pool that their memory comes from.
+ *
+ * A store is a table of pointers with a slot for every combination of coordinates modulo powers of two. Coordinates of
+ * values that are alive at once lie in windows whose widths follow from the schedule; instead of computing them
+ * beforehand, a table starts with one slot and doubles along a dimension whenever two live points meet in one slot. The
+ * width of a ring is thus found within its first turn, and nothing depends on how large the bounds are.
+ *
+ * Memory comes from lists of free pieces by size class, four classes for each power of two: after the first turn of its
+ * loops a program calls malloc() no more. What is counted is what values need, not what classes round up to. */
+#include "runtime.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/rng.h"
+#include "emitted.h"
+#include "interp.h"
+
+enum { ALIGN = 64, CLASSES = 4 * 60, STORE_SLOTS_MAX = 1 << 30 };
+
+_Static_assert(sizeof(rt_arg) == sizeof(atoll_rt_view) && offsetof(rt_arg, data) == offsetof(atoll_rt_view, data) &&
+                   offsetof(rt_arg, shape) == offsetof(atoll_rt_view, shape),
+               "emitted code passes rt_arg where users' functions take atoll_rt_view");
+
+/* ---- pool ---- */
+
+typedef struct piece { /* before the memory that is handed out */
+  struct piece *next;
+  int class;
+  int64_t bytes;
+} piece;
+
+_Static_assert(sizeof(piece) <= ALIGN, "pieces keep their heads in one line");
+
+typedef struct pool {
+  piece *free[CLASSES];
+  int64_t now, peak;
+} pool;
+
+/* The least class that holds bytes: 64 2^(c/4) (1 + c%4 / 4). */
+static int class_of(int64_t bytes, int64_t *room) {
+  int c = 0;
+  int64_t unit = ALIGN;
+  while (unit * 2 < bytes) {
+    unit *= 2;
+    c += 4;
+  }
+  *room = unit;
+  for (int quarter = 1; *room < bytes; quarter++, c++)
+    *room = unit + quarter * unit / 4;
+  return c;
+}
+
+static piece *head_of(char *data) { return (piece *)(void *)(data - ALIGN); }
+
+static char *pool_take(pool *p, int64_t bytes) {
+  int64_t room;
+  int c = class_of(bytes, &room);
+  piece *x = c < CLASSES ? p->free[c] : NULL;
+  if (x) {
+    p->free[c] = x->next;
+  } else if (c < CLASSES) {
+    x = aligned_alloc(ALIGN, (size_t)((room + 2 * ALIGN - 1) / ALIGN * ALIGN));
+  }
+  if (!x)
+    return NULL;
+  x->class = c;
+  x->bytes = bytes;
+  p->now += bytes;
+  if (p->now > p->peak)
+    p->peak = p->now;
+  return (char *)x + ALIGN;
+}
+
+static void pool_give(pool *p, char *data) {
+  piece *x = head_of(data);
+  p->now -= x->bytes;
+  x->next = p->free[x->class];
+  p->free[x->class] = x;
+}
+
+static void pool_destroy(pool *p) {
+  for (int c = 0; c < CLASSES; c++)
+    for (piece *x = p->free[c], *next; x; x = next) {
+      next = x->next;
+      free(x);
+    }
+}
+
+/* ---- stores ---- */
+
+typedef struct coordinates {
+  int64_t at[RT_DIMS]; /* by position in the domain */
+} coordinates;
+
+typedef struct runtime {
+  rt_run r; /* first: emitted code hands it back */
+  const rt_graph *g;
+  rt_slots *store;
+  coordinates **keys; /* [node][slot] */
+  int *dims;          /* of each node's domain */
+  pool pool;
+  char *space; /* workspace */
+  char **old;  /* earlier ones, which the statement at hand may still use */
+  int olds;
+  int64_t bound[RT_DIMS];
+  const void **input;
+  atoll_err err;
+} runtime;
+
+static runtime *of(rt_run *r) { return (runtime *)(void *)r; }
+
+static int64_t slot_of(const rt_slots *s, int dims, const int64_t *point) {
+  int64_t slot = 0;
+  for (int k = 0; k < dims; k++)
+    slot |= (point[k] & s->mask[k]) << s->shift[k];
+  return slot;
+}
+
+static int64_t slots_of(const rt_slots *s, int dims) {
+  int64_t n = 1;
+  for (int k = 0; k < dims; k++)
+    n *= s->mask[k] + 1;
+  return n;
+}
+
+/* Shifts that keep the last dimension closest together. */
+static void set_shifts(rt_slots *s, int dims) {
+  int shift = 0;
+  for (int k = dims - 1; k >= 0; k--) {
+    s->shift[k] = shift;
+    for (int64_t m = s->mask[k]; m; m >>= 1)
+      shift++;
+  }
+}
+
+/* Twice as many slots along the dimension where a and b are closest without being equal. */
+static void widen(rt_slots *s, int dims, const int64_t *a, const int64_t *b) {
+  int at = -1;
+  double least = 0;
+  for (int k = 0; k < dims; k++) {
+    double gap = fabs((double)a[k] - (double)b[k]) / (double)(s->mask[k] + 1);
+    if (a[k] != b[k] && (at < 0 || gap < least)) {
+      least = gap;
+      at = k;
+    }
+  }
+  s->mask[at] = 2 * s->mask[at] + 1;
+  set_shifts(s, dims);
+}
+
+/* Room for point among the values that are there. */
+static atoll_err enlarge(runtime *rt, int node, const int64_t *point) {
+  rt_slots *s = &rt->store[node], wider = *s;
+  int dims = rt->dims[node];
+  int64_t n = slots_of(s, dims), slot = slot_of(s, dims, point);
+  while (slot_of(&wider, dims, point) == slot_of(&wider, dims, rt->keys[node][slot].at)) {
+    widen(&wider, dims, point, rt->keys[node][slot].at);
+    if (slots_of(&wider, dims) > STORE_SLOTS_MAX)
+      return atoll_fail(ATOLL_NOMEM, "recurrent program: a tensor with too many values alive at once");
+  }
+  int64_t more = slots_of(&wider, dims);
+  wider.data = calloc((size_t)more, sizeof(char *));
+  coordinates *keys = malloc((size_t)more * sizeof *keys);
+  if (!wider.data || !keys) {
+    free(wider.data);
+    free(keys);
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for %lld slots", (long long)more);
+  }
+  for (int64_t i = 0; i < n; i++)
+    if (s->data[i]) {
+      int64_t to = slot_of(&wider, dims, rt->keys[node][i].at);
+      wider.data[to] = s->data[i];
+      keys[to] = rt->keys[node][i];
+    }
+  free(s->data);
+  free(rt->keys[node]);
+  *s = wider;
+  rt->keys[node] = keys;
+  return ATOLL_OK;
+}
+
+static int is_at(const runtime *rt, int node, int64_t slot, const int64_t *point) {
+  return rt->store[node].data[slot] &&
+         memcmp(rt->keys[node][slot].at, point, (size_t)rt->dims[node] * sizeof *point) == 0;
+}
+
+static void full_point(const runtime *rt, int node, const int64_t *own, int64_t point[RT_DIMS]) {
+  for (int d = 0, k = 0; d < RT_DIMS; d++)
+    point[d] = d < rt->g->dims && rt_has(rt->g->node[node], d) ? own[k++] : 0;
+}
+
+static atoll_err broken(const runtime *rt, int node, const int64_t *own, const char *what) {
+  char label[96], at[128];
+  int64_t point[RT_DIMS];
+  full_point(rt, node, own, point);
+  return atoll_fail(ATOLL_INTERNAL, "%s%s %s", rt_label(rt->g->node[node], label, sizeof label),
+                    rt_point_text(rt->g->node[node], point, at, sizeof at), what);
+}
+
+static char *take(rt_run *r, int node, const int64_t *point, int64_t bytes) {
+  runtime *rt = of(r);
+  rt_slots *s = &rt->store[node];
+  int64_t slot = slot_of(s, rt->dims[node], point);
+  if (s->data[slot]) {
+    rt->err = is_at(rt, node, slot, point) ? broken(rt, node, point, "is computed twice") : enlarge(rt, node, point);
+    if (rt->err != ATOLL_OK)
+      return NULL;
+    slot = slot_of(s, rt->dims[node], point);
+  }
+  char *data = pool_take(&rt->pool, bytes);
+  if (!data) {
+    rt->err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld bytes", (long long)bytes);
+    return NULL;
+  }
+  memcpy(rt->keys[node][slot].at, point, (size_t)rt->dims[node] * sizeof *point);
+  return s->data[slot] = data;
+}
+
+static int drop(rt_run *r, int node, const int64_t *point) {
+  runtime *rt = of(r);
+  rt_slots *s = &rt->store[node];
+  int64_t slot = slot_of(s, rt->dims[node], point);
+  if (!is_at(rt, node, slot, point))
+    return rt->err = broken(rt, node, point, "is freed, but is not there");
+  pool_give(&rt->pool, s->data[slot]);
+  s->data[slot] = NULL;
+  return 0;
+}
+
+/* ---- workspace ---- */
+
+static char *more(rt_run *r, int64_t bytes) {
+  runtime *rt = of(r);
+  int64_t room = 2 * (r->end - r->base) + bytes;
+  char *space = aligned_alloc(ALIGN, (size_t)((room + ALIGN - 1) / ALIGN * ALIGN));
+  char **old = realloc(rt->old, (size_t)(rt->olds + 1) * sizeof *old);
+  if (old)
+    rt->old = old;
+  if (!space || !old) {
+    free(space);
+    rt->err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for %lld bytes of workspace", (long long)room);
+    return NULL;
+  }
+  rt->old[rt->olds++] = rt->space;
+  rt->space = r->base = space;
+  r->end = space + room;
+  r->top = space + bytes;
+  return space;
+}
+
+/* ---- functions, random numbers, errors ---- */
+
+static int call(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out) {
+  runtime *rt = of(r);
+  const atoll_rt *x = rt->g->node[node];
+  char label[96], at[128];
+  int64_t count = 1, full[RT_DIMS];
+  rt->err = x->fn(x->user, point, (const atoll_rt_view *)(const void *)in, (const atoll_rt_view *)(const void *)out);
+  if (rt->err != ATOLL_OK || !out)
+    return rt->err;
+  for (int k = 0; k < out->ndim; k++)
+    count *= out->shape[k];
+  for (int64_t i = 0; i < count; i++) {
+    double v = rt_load(x->dtype, out->data, i);
+    if (isfinite(v))
+      continue;
+    full_point(rt, node, point, full);
+    return rt->err =
+               atoll_fail(ATOLL_NONFINITE, "%s%s: element %lld of the result is %g", rt_label(x, label, sizeof label),
+                          rt_point_text(x, full, at, sizeof at), (long long)i, v);
+  }
+  return 0;
+}
+
+static void random_numbers(const rt_run *r, int node, const int64_t *coordinate, int64_t first, int64_t n, float *out) {
+  const rt_graph *g = ((const runtime *)(const void *)r)->g;
+  const atoll_rt *x = g->node[node];
+  atoll_rng_key key = rt_random_key(g, x->serial, x->picks, coordinate);
+  if (x->normal)
+    atoll_rng_fill_normal(&key, (uint64_t)first, (size_t)n, 1.0f, out);
+  else
+    for (int64_t i = 0; i < n; i++)
+      out[i] = atoll_rng_uniform(&key, (uint64_t)(first + i));
+}
+
+static int outside(rt_run *r, int node, int64_t at, int64_t extent) {
+  runtime *rt = of(r);
+  char label[96];
+  return rt->err = atoll_fail(ATOLL_USAGE, "%s: index %lld, the axis has %lld elements",
+                              rt_label(rt->g->node[node], label, sizeof label), (long long)at, (long long)extent);
+}
+
+static int absent(rt_run *r, int node) {
+  runtime *rt = of(r);
+  char label[96];
+  return rt->err = atoll_fail(ATOLL_INTERNAL, "%s is needed where it is not there",
+                              rt_label(rt->g->node[node], label, sizeof label));
+}
+
+static int error(const rt_run *r) { return ((const runtime *)(const void *)r)->err; }
+
+/* ---- runs ---- */
+
+static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
+  for (int i = 0; i < rt->g->nodes; i++) {
+    const atoll_rt *x = rt->g->node[i];
+    if (!x || x->op != RT_INPUT)
+      continue;
+    for (int k = 0; k < n; k++)
+      if (strcmp(b[k].name, x->name) == 0)
+        rt->input[i] = b[k].data;
+    if (!rt->input[i])
+      return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err prepare(runtime *rt, const atoll_rec_binding *bindings, int n) {
+  size_t nodes = (size_t)rt->g->nodes + 1;
+  int64_t room = 1 << 16;
+  rt->store = calloc(nodes, sizeof *rt->store);
+  rt->keys = calloc(nodes, sizeof *rt->keys);
+  rt->dims = calloc(nodes, sizeof *rt->dims);
+  rt->input = calloc(nodes, sizeof *rt->input);
+  rt->space = aligned_alloc(ALIGN, (size_t)room);
+  int ok = rt->store && rt->keys && rt->dims && rt->input && rt->space;
+  for (int i = 0; ok && i < rt->g->nodes; i++) {
+    const atoll_rt *x = rt->g->node[i];
+    for (int d = 0; x && d < rt->g->dims; d++)
+      rt->dims[i] += rt_has(x, d);
+    if (x) {
+      rt->store[i].data = calloc(1, sizeof(char *));
+      rt->keys[i] = malloc(sizeof(coordinates));
+      ok = rt->store[i].data && rt->keys[i];
+    }
+  }
+  if (!ok)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  ATOLL_TRY(rt_bounds(rt->g, bindings, n, rt->bound));
+  ATOLL_TRY(bind_inputs(rt, bindings, n));
+  rt->r = (rt_run){rt->store, rt->input, rt->bound, rt->space,      rt->space + room, rt->space, take,
+                   drop,      more,      call,      random_numbers, outside,          absent,    error};
+  return ATOLL_OK;
+}
+
+static void destroy(runtime *rt) {
+  for (int i = 0; i < rt->g->nodes; i++) {
+    for (int64_t s = 0; rt->store && rt->store[i].data && s < slots_of(&rt->store[i], rt->dims[i]); s++)
+      if (rt->store[i].data[s])
+        pool_give(&rt->pool, rt->store[i].data[s]);
+    if (rt->store)
+      free(rt->store[i].data);
+    if (rt->keys)
+      free(rt->keys[i]);
+  }
+  pool_destroy(&rt->pool);
+  for (int k = 0; k < rt->olds; k++)
+    free(rt->old[k]);
+  free(rt->old);
+  free(rt->space);
+  free(rt->store);
+  free(rt->keys);
+  free(rt->dims);
+  free(rt->input);
+}
+
+atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const atoll_rec_binding *bindings, int n, int64_t *peak) {
+  runtime rt = {.g = g};
+  atoll_err err = prepare(&rt, bindings, n);
+  if (err == ATOLL_OK && program(&rt.r) != 0)
+    err = rt.err;
+  if (err == ATOLL_OK && rt.pool.now != 0)
+    err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt.pool.now);
+  *peak = rt.pool.peak;
+  destroy(&rt);
+  return err;
+}

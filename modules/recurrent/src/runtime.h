@@ -1,0 +1,13 @@
+/* What emitted programs call: rooms for values, workspace, the user's functions, random numbers. */
+#ifndef RECURRENT_RUNTIME_H
+#define RECURRENT_RUNTIME_H
+
+#include "graph.h"
+
+struct rt_run;
+typedef int (*rt_entry)(struct rt_run *r);
+
+/* Runs an emitted program of this graph; *peak: most bytes of values at any time. */
+atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const atoll_rec_binding *bindings, int n, int64_t *peak);
+
+#endif
