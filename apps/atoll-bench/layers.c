@@ -58,37 +58,49 @@ static atoll_err eval(const atoll_sym *e, int64_t B, int64_t S, int64_t *out) {
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* What the expressions of all layers add up to: activations, and the largest workspace. */
-static atoll_err predict_layers(const scene *s, atoll_policy p, int64_t B, int64_t *bytes) {
+/* Where the bytes go. */
+typedef struct parts {
+  int64_t weights, gradients, moments; /* do not grow with the batch; what follows does */
+  int64_t saved, carried, passed;      /* by all layers; to backward's second half; between layers */
+  int64_t scratch;                     /* of the layer that needs most */
+} parts;
+
+static int64_t parts_sum(const parts *p) {
+  return p->weights + p->gradients + p->moments + p->saved + p->carried + p->passed + p->scratch;
+}
+
+/* What the expressions of all layers add up to. */
+static atoll_err predict_layers(const scene *s, atoll_policy p, int64_t B, parts *out) {
   atoll_syms *pool = NULL;
-  int64_t saved = 0, carried = 0, scratch = 0, v = 0;
+  int64_t v = 0;
   atoll_err err;
   ATOLL_TRY(atoll_syms_create(&pool));
   for (int l = 0; l < atoll_model_layers(s->m); l++) {
     ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(s->m, pool, l, p), B, s->S, &v));
-    saved += v;
+    out->saved += v;
     ATOLL_TRY_GOTO(err, done, eval(atoll_layer_carried_bytes(s->m, pool, l, p), B, s->S, &v));
-    carried = most(carried, v);
+    out->carried = most(out->carried, v);
     ATOLL_TRY_GOTO(err, done, eval(atoll_layer_work_bytes(s->m, pool, l, p), B, s->S, &v));
-    scratch = most(scratch, v);
+    out->scratch = most(out->scratch, v);
   }
-  *bytes = saved + carried + scratch + 2 * 4 * B * s->S * atoll_model_config(s->m)->width; /* passed between layers */
+  out->passed = 2 * 4 * B * s->S * atoll_model_config(s->m)->width;
 done:
   atoll_syms_destroy(&pool);
   return err;
 }
 
 /* Parameters, their gradient and two moments; the gradient of a tied tensor's second use. */
-static int64_t predict_states(const atoll_model *m) {
-  int64_t bytes = 0;
+static void predict_states(const atoll_model *m, parts *out) {
   for (int i = 0; i < atoll_model_params_count(m); i++) {
     const atoll_model_param *p = atoll_model_param_at(m, i);
     int64_t n = 4;
     for (int d = 0; d < p->ndim; d++)
       n *= p->shape[d];
-    bytes += (n + 63) / 64 * 64 * (p->tied_layer >= 0 ? 5 : 4);
+    n = (n + 63) / 64 * 64;
+    out->weights += n;
+    out->gradients += p->tied_layer >= 0 ? 2 * n : n;
+    out->moments += 2 * n;
   }
-  return bytes;
 }
 
 static atoll_err stage_of(const scene *s, int first, int last, atoll_policy p, int64_t B, atoll_mem *mem,
@@ -294,12 +306,13 @@ static int to_confirm(const scene *s, atoll_policy p, int full) {
 }
 
 static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int full, json_t *rows, int64_t *eager) {
-  int64_t batch, predicted, measured, one, saved;
+  int64_t batch, measured, one, saved;
+  parts of = {0};
   atoll_syms *pool = NULL;
   ATOLL_TRY(largest_batch(s, p, &batch));
   int64_t B = most(batch, 1), H = atoll_model_config(s->m)->width;
-  ATOLL_TRY(predict_layers(s, p, B, &predicted));
-  predicted += predict_states(s->m);
+  ATOLL_TRY(predict_layers(s, p, B, &of));
+  predict_states(s->m, &of);
   ATOLL_TRY(count_bytes(s, p, B, 0, &measured));
   ATOLL_TRY(count_bytes(s, p, B + 1, 0, &one));
   ATOLL_TRY(atoll_syms_create(&pool));
@@ -309,9 +322,14 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
   *eager = p == ATOLL_POLICY_EAGER ? batch : *eager;
   json_t *row = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I}", "family", s->w->preset, "policy",
                           atoll_policy_name(p), "dtype", "f32", "B", (json_int_t)B, "S", (json_int_t)s->S,
-                          "bytes_predicted", (json_int_t)predicted, "bytes_measured", (json_int_t)measured, "bsh_bytes",
-                          (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch, "bytes_per_sample",
-                          (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
+                          "bytes_predicted", (json_int_t)parts_sum(&of), "bytes_measured", (json_int_t)measured,
+                          "bsh_bytes", (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch,
+                          "bytes_per_sample", (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
+  json_object_set_new(row, "bytes",
+                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "gradients",
+                                (json_int_t)of.gradients, "moments", (json_int_t)of.moments, "saved",
+                                (json_int_t)of.saved, "carried", (json_int_t)of.carried, "passed",
+                                (json_int_t)of.passed, "scratch", (json_int_t)of.scratch));
   json_object_set_new(row, "counted_only", json_boolean(!s->timed));
   json_object_set_new(row, "tokens_per_second", json_null());
   if (s->timed && batch > 0) {
