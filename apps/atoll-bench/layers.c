@@ -21,7 +21,7 @@
 #include "atoll/log.h"
 #include "atoll/perf.h"
 
-enum { ROUNDS = 3, TIMED_TOKENS = 1024, MOST_BATCH = 1 << 20 };
+enum { ONE_IN = 7, ROUNDS = 3, TIMED_TOKENS = 1024, MOST_BATCH = 1 << 20 };
 
 typedef struct work {
   const char *preset;
@@ -181,7 +181,7 @@ static atoll_err inputs_make(const scene *s, int64_t B, inputs *in) {
   int causal = atoll_model_causal(s->m);
   for (size_t i = 0; i < R; i++) {
     in->tokens[i] = (int32_t)(atoll_rng_bits(&key, i) % (uint32_t)c->vocab);
-    in->targets[i] = causal || i % 7 == 0 ? in->tokens[i] : -1;
+    in->targets[i] = causal || i % ONE_IN == 0 ? in->tokens[i] : -1;
   }
   return ATOLL_OK;
 }
@@ -191,7 +191,7 @@ static atoll_err pass(const scene *s, atoll_stage *stage, int first, int last, i
   int head = last == atoll_model_layers(s->m), masked = !atoll_model_causal(s->m);
   atoll_call c = {.B = B, .S = s->S, .seed = 1, .loss_scale = 1.0f / (float)(B * s->S), .train = 1};
   if (masked)
-    c.types = in->types;
+    c.types = in->types, c.targets = (B * s->S + ONE_IN - 1) / ONE_IN;
   if (masked && atoll_model_config(s->m)->family == ATOLL_FAMILY_BERT)
     c.next = in->next, c.next_scale = 1.0f / (float)B;
   double begin = atoll_clock_now();

@@ -102,6 +102,10 @@ int64_t atoll_data_window_targets(const atoll_data *d, int64_t windows) {
   return sum;
 }
 
+int64_t atoll_data_most_targets(const atoll_data *d) {
+  return d->task == ATOLL_DATA_NEXT ? d->seq : masked_most_targets(d);
+}
+
 /* A sample without a loss. */
 static void nothing(const atoll_data *d, const atoll_batch *to, int64_t b) {
   for (int64_t i = b * d->seq; i < (b + 1) * d->seq; i++) {

@@ -39,6 +39,7 @@ atoll_err data_tokens(const atoll_data *data, int64_t w, int64_t first, int64_t 
 /* Sample b of `to` from window w in a masked task, and how many targets it has. */
 atoll_err masked_window(const atoll_data *data, uint64_t seed, int64_t w, uint64_t epoch, const atoll_batch *to,
                         int64_t b);
+int64_t masked_most_targets(const atoll_data *data);
 int64_t masked_targets(const atoll_data *data, uint64_t seed, int64_t w, uint64_t epoch);
 
 #endif

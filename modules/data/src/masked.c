@@ -31,6 +31,11 @@ static int64_t below(const sample_form *f, uint64_t element, int64_t n) {
   return (int64_t)(((uint64_t)atoll_rng_bits(&f->key, element) * (uint64_t)n) >> 32);
 }
 
+static int64_t chosen_of(const atoll_data *d, int64_t words) {
+  int64_t chosen = (int64_t)(d->mask_share * (double)words + 0.5);
+  return chosen < 1 ? 1 : chosen;
+}
+
 static sample_form form_of(const atoll_data *d, uint64_t seed, int64_t w, uint64_t epoch) {
   uint64_t variant = d->dynamic ? epoch : epoch % (uint64_t)d->copies;
   sample_form f = {.key = {.seed = seed, .step = variant, .sample = (uint64_t)w, .site = ATOLL_RNG_DATA}};
@@ -42,10 +47,11 @@ static sample_form form_of(const atoll_data *d, uint64_t seed, int64_t w, uint64
   f.other = w;
   if (pairs && d->windows > 1 && below(&f, DRAW_NEXT, 2))
     f.other = (w + 1 + below(&f, DRAW_OTHER, d->windows - 1)) % d->windows;
-  f.chosen = (int64_t)(d->mask_share * (double)f.words + 0.5);
-  f.chosen = f.chosen < 1 ? 1 : f.chosen;
+  f.chosen = chosen_of(d, f.words);
   return f;
 }
+
+int64_t masked_most_targets(const atoll_data *d) { return chosen_of(d, d->seq - specials(d)); }
 
 /* Where word i of a sample stands. */
 static int64_t place_of(const sample_form *f, int64_t i) { return i < f->first ? 1 + i : 2 + i; }

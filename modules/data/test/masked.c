@@ -113,7 +113,7 @@ static void shares(void **state) {
   atoll_data_params p = params();
   p.short_share = 0.5;
   atoll_data *d = make(ATOLL_DATA_PAIRS, &p);
-  int chosen = 0, masked = 0, same = 0, at[SEQ] = {0};
+  int chosen = 0, masked = 0, same = 0, most = 0, at[SEQ] = {0};
   for (int i = 0; i < 10 * MANY; i++) {
     sample s = get(d, 6, i);
     int n = 0, words = s.length - 3, want = (int)(0.15 * words + 0.5);
@@ -127,7 +127,9 @@ static void shares(void **state) {
     assert_int_equal(n, want < 1 ? 1 : want);
     assert_int_equal(atoll_data_targets(d, 6, i, 1), n);
     chosen += n;
+    most = n > most ? n : most;
   }
+  assert_int_equal(atoll_data_most_targets(d), most);
   assert_true(fabs((double)masked / chosen - 0.8) < 0.02);
   assert_true(fabs((double)same / chosen - 0.1) < 0.02);
   assert_true(at[0] == 0);

@@ -52,6 +52,12 @@ static inline double rope_frequency(const atoll_rope *r, int64_t i, int64_t head
   return f * (keep + (1 - keep) / r->factor);
 }
 
+/* Entries of every host table (pick.c). */
+atoll_err kernel_pick(atoll_queue *q, const int32_t *targets, int64_t R, int64_t most, int64_t skip, int64_t n,
+                      int32_t *index, int32_t *picked);
+atoll_err kernel_gather(atoll_queue *q, const void *x, const int32_t *index, void *y, int64_t n, int64_t bytes);
+atoll_err kernel_scatter(atoll_queue *q, const void *x, const int32_t *index, void *y, int64_t n, int64_t bytes);
+
 /* Around each kernel: begin returns a time, or a negative number when nobody profiles, and end adds to the kernel's
  * entry. rows, inner, columns of a matrix product; zeros elsewhere. */
 double kernel_profile_begin(void);

@@ -329,6 +329,36 @@ static void rows_apart(void **state) {
   drop_numbers(y[1], 21);
 }
 
+/* Of eight rows five have a target; two lists of three have room for them and one more. */
+static void rows_by_number(void **state) {
+  (void)state;
+  const int32_t targets[8] = {-1, 4, 0, -1, 9, 9, -1, 1};
+  const int32_t index[2][3] = {{1, 2, 4}, {5, 7, -1}}, picked[2][3] = {{4, 0, 9}, {9, 1, -1}};
+  for (int k = 0; k < 4; k++) { /* both tables, both halves */
+    struct bench *t = k % 2 ? &cpu : &ref;
+    int half = k / 2;
+    int32_t at[3], ids[3];
+    float x[8][5], y[3][5], back[8][5];
+    for (int i = 0; i < 40; i++)
+      x[i / 5][i % 5] = (float)i, back[i / 5][i % 5] = -1;
+    OK(t->k->pick(t->queue, targets, 8, 5, 3 * half, 3, at, ids));
+    OK(t->k->gather(t->queue, x, at, y, 3, sizeof y[0]));
+    OK(t->k->scatter(t->queue, y, at, back, 3, sizeof y[0]));
+    OK(atoll_queue_sync(t->queue));
+    assert_memory_equal(at, index[half], sizeof at);
+    assert_memory_equal(ids, picked[half], sizeof ids);
+    for (int i = 0; i < 3; i++)
+      for (int c = 0; c < 5; c++)
+        assert_true(y[i][c] == (at[i] < 0 ? 0 : x[at[i]][c]));
+    for (int r = 0; r < 8; r++)
+      for (int c = 0, listed = r == at[0] || r == at[1] || r == at[2]; c < 5; c++)
+        assert_true(back[r][c] == (listed ? x[r][c] : -1));
+    atoll_err err = t->k->pick(t->queue, targets, 8, 4, 0, 3, at, ids); /* one more than announced */
+    assert_int_equal(err == ATOLL_OK ? atoll_queue_sync(t->queue) : err, ATOLL_USAGE);
+    (void)atoll_queue_sync(t->queue);
+  }
+}
+
 static void elementwise(void **state) {
   (void)state;
   const int64_t sizes[] = {1, 7, 16, 33, 1000, 20000};
@@ -525,10 +555,11 @@ static void optimiser(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear),         cmocka_unit_test(layernorm),     cmocka_unit_test(attention),
-      cmocka_unit_test(padding),        cmocka_unit_test(rmsnorm),       cmocka_unit_test(rotary),
-      cmocka_unit_test(rotary_scaling), cmocka_unit_test(gates),         cmocka_unit_test(rows_apart),
-      cmocka_unit_test(elementwise),    cmocka_unit_test(gelu_error),    cmocka_unit_test(gelu_erf_error),
-      cmocka_unit_test(embedding),      cmocka_unit_test(cross_entropy), cmocka_unit_test(optimiser)};
+      cmocka_unit_test(linear),         cmocka_unit_test(layernorm),   cmocka_unit_test(attention),
+      cmocka_unit_test(padding),        cmocka_unit_test(rmsnorm),     cmocka_unit_test(rotary),
+      cmocka_unit_test(rotary_scaling), cmocka_unit_test(gates),       cmocka_unit_test(rows_apart),
+      cmocka_unit_test(rows_by_number), cmocka_unit_test(elementwise), cmocka_unit_test(gelu_error),
+      cmocka_unit_test(gelu_erf_error), cmocka_unit_test(embedding),   cmocka_unit_test(cross_entropy),
+      cmocka_unit_test(optimiser)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

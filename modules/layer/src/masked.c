@@ -3,18 +3,19 @@
  *   n = LN(x)   masked words:   t = n Wd + b   a = gelu(t)   m = LN(a)   logits = m E^T + b, loss where a target is
  *               next sentence:  p = tanh(n[b,0] Wp + b)      logits = p Ws + b, a loss per sample (bert)
  *
- * E is the token embedding. Rows are done in chunks, as in head.c. The few rows of the next sentence come after them:
- * their norm is made again, and their gradients are added. */
+ * E is the token embedding. Only rows that have a target are worked on (about 15 of 100; the call says how many at
+ * most), gathered in their order and done in chunks, as in head.c; losses and gradients of the others are 0. The few
+ * rows of the next sentence come after them: their norm is made again, and their gradients are added. */
 #include "layer_impl.h"
 
 enum { WTE, N_W, N_B, D_W, D_B, M_W, M_B, BIAS, POOL_W, POOL_B, NEXT_W, NEXT_B };
-enum { N, T, A, M, D1, D2, LOGITS, MEAN0, RSTD0, MEAN1, RSTD1, PIECES };
+enum { X, N, T, A, M, D1, D2, LOGITS, MEAN0, RSTD0, MEAN1, RSTD1, INDEX, PICKED, LOSS, PIECES };
 enum { CLASSES = 2 };
 
 void masked_work_pieces(const atoll_model *m, layer_pieces *out) {
   const atoll_model_params *c = atoll_model_config(m);
   *out = (layer_pieces){.n = PIECES, .max_rows = head_chunk(m)};
-  for (int i = N; i <= D2; i++)
+  for (int i = X; i <= D2; i++)
     out->row[i] = 4 * c->width;
   out->row[LOGITS] = 4 * (c->vocab > CLASSES ? c->vocab : CLASSES);
   for (int i = MEAN0; i < PIECES; i++)
@@ -50,7 +51,11 @@ static atoll_err back_through_norm(const layer_call *l, void *const *at, const v
 
 /* ---- masked words ---- */
 
-static atoll_err words_back(const layer_call *l, void *const *at, const void *x, void *dx, int64_t n) {
+static int64_t row_bytes(const layer_call *l) { return l->H * (int64_t)atoll_dtype_bytes(l->e->kernels->dtype); }
+
+static int64_t with_target(const layer_call *l) { return l->c->targets && l->c->targets < l->R ? l->c->targets : l->R; }
+
+static atoll_err words_back(const layer_call *l, void *const *at, void *dx, int64_t n) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   float *const *g = l->b->grad;
@@ -64,23 +69,29 @@ static atoll_err words_back(const layer_call *l, void *const *at, const void *x,
   ATOLL_TRY(layer_norm_input(&m, at[D1], at[A], at[D2], 0));
   ATOLL_TRY(k->gelu_erf_backward(q, at[D2], at[T], at[D2], n * H));
   ATOLL_TRY(back_through(l, D_W, at[D2], at[N], at[D1], n, H, H));
-  return back_through_norm(l, at, at[D1], x, dx, n, 0);
+  ATOLL_TRY(back_through_norm(l, at, at[D1], at[X], dx ? at[D2] : NULL, n, 0));
+  return dx ? k->scatter(q, at[D2], at[INDEX], dx, n, row_bytes(l)) : ATOLL_OK;
 }
 
-static atoll_err words(const layer_call *l, void *const *at, const void *x, const int32_t *targets, int64_t n, void *dx,
-                       float *loss) {
+/* Rows with a target number `skip` to skip + n - 1. */
+static atoll_err words(const layer_call *l, void *const *at, const void *x, const int32_t *targets, int64_t skip,
+                       int64_t n, void *dx, float *loss) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   const void *const *w = l->b->weight;
   int64_t H = l->H, V = l->config->vocab;
   layer_norm first = first_norm(l, at, n), second = second_norm(l, at, n);
-  ATOLL_TRY(layer_norm_forward(&first, x, at[N]));
+  ATOLL_TRY(k->pick(q, targets, l->R, with_target(l), skip, n, at[INDEX], at[PICKED]));
+  ATOLL_TRY(k->gather(q, x, at[INDEX], at[X], n, row_bytes(l)));
+  ATOLL_TRY(layer_norm_forward(&first, at[X], at[N]));
   ATOLL_TRY(k->linear_forward(q, at[N], w[D_W], w[D_B], at[T], n, H, H));
   ATOLL_TRY(k->gelu_erf_forward(q, at[T], at[A], n * H));
   ATOLL_TRY(layer_norm_forward(&second, at[A], at[M]));
   ATOLL_TRY(k->linear_forward(q, at[M], w[WTE], w[BIAS], at[LOGITS], n, H, V));
-  ATOLL_TRY(k->cross_entropy(q, at[LOGITS], targets, loss, l->c->train ? at[LOGITS] : NULL, l->c->loss_scale, n, V));
-  return l->c->train ? words_back(l, at, x, dx, n) : ATOLL_OK;
+  void *d = l->c->train ? at[LOGITS] : NULL;
+  ATOLL_TRY(k->cross_entropy(q, at[LOGITS], at[PICKED], at[LOSS], d, l->c->loss_scale, n, V));
+  ATOLL_TRY(k->scatter(q, at[LOSS], at[INDEX], loss, n, sizeof *loss));
+  return d ? words_back(l, at, dx, n) : ATOLL_OK;
 }
 
 /* ---- next sentence: rows 0 of n samples, S H apart ---- */
@@ -92,14 +103,14 @@ static atoll_err sentences(const layer_call *l, void *const *at, const void *x, 
   const void *const *w = l->b->weight;
   int64_t H = l->H, apart = l->c->S * H;
   layer_norm norm = first_norm(l, at, n);
-  float *each = at[MEAN1]; /* the second norm has no work here */
   ATOLL_TRY(k->rows(q, x, apart, at[T], H, n, H, 0));
   ATOLL_TRY(layer_norm_forward(&norm, at[T], at[N]));
   ATOLL_TRY(k->linear_forward(q, at[N], w[POOL_W], w[POOL_B], at[A], n, H, H));
   ATOLL_TRY(k->tanh_forward(q, at[A], at[A], n * H));
   ATOLL_TRY(k->linear_forward(q, at[A], w[NEXT_W], w[NEXT_B], at[LOGITS], n, H, CLASSES));
-  ATOLL_TRY(k->cross_entropy(q, at[LOGITS], next, each, l->c->train ? at[LOGITS] : NULL, l->c->next_scale, n, CLASSES));
-  ATOLL_TRY(k->add_scaled(q, each, loss, l->c->S, n, l->c->next_scale / l->c->loss_scale));
+  ATOLL_TRY(
+      k->cross_entropy(q, at[LOGITS], next, at[LOSS], l->c->train ? at[LOGITS] : NULL, l->c->next_scale, n, CLASSES));
+  ATOLL_TRY(k->add_scaled(q, at[LOSS], loss, l->c->S, n, l->c->next_scale / l->c->loss_scale));
   if (!l->c->train)
     return ATOLL_OK;
   ATOLL_TRY(back_through(l, NEXT_W, at[LOGITS], at[A], at[D1], n, H, CLASSES));
@@ -118,10 +129,12 @@ atoll_err masked_forward(const layer_call *l, const void *x, const int32_t *targ
   ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)pieces_bytes(&p, B, S), &base));
   for (int i = 0; i < PIECES; i++)
     at[i] = piece(&p, base, i, B, S);
-  for (int64_t r = 0; r < l->R; r += chunk) {
-    int64_t n = l->R - r < chunk ? l->R - r : chunk;
-    ATOLL_TRY(
-        words(l, at, layer_at(l, x, r * l->H), targets + r, n, dx ? layer_place(l, dx, r * l->H) : NULL, loss + r));
+  ATOLL_TRY(atoll_queue_zero(l->e->compute, loss, (size_t)l->R * sizeof *loss));
+  if (dx)
+    ATOLL_TRY(atoll_queue_zero(l->e->compute, dx, (size_t)(l->R * row_bytes(l))));
+  for (int64_t r = 0; r < with_target(l); r += chunk) {
+    int64_t left = with_target(l) - r;
+    ATOLL_TRY(words(l, at, x, targets, r, left < chunk ? left : chunk, dx, loss));
   }
   for (int64_t b = 0; l->c->next && l->config->family == ATOLL_FAMILY_BERT && b < B; b += chunk) {
     int64_t n = B - b < chunk ? B - b : chunk, at_b = b * S * l->H;

@@ -89,6 +89,7 @@ static inline void result_free(result *r) {
 typedef struct samples {
   const int32_t *tokens, *targets, *types, *lengths, *next;
   float loss_scale, next_scale;
+  int64_t most_targets; /* of a micro-batch; 0: any number */
 } samples;
 
 static inline atoll_call call_of(const samples *s, int64_t B, int64_t S, int i) {
@@ -101,6 +102,7 @@ static inline atoll_call call_of(const samples *s, int64_t B, int64_t S, int i) 
                       .train = 1,
                       .types = s->types ? s->types + i * B * S : NULL,
                       .lengths = s->lengths ? s->lengths + i * B : NULL,
+                      .targets = s->most_targets,
                       .next = s->next ? s->next + i * B : NULL,
                       .next_scale = s->next_scale};
 }

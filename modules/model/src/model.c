@@ -322,8 +322,14 @@ static int64_t matrices(const atoll_model *m, atoll_layer_kind place, int sample
   return n;
 }
 
+/* Of 100 tokens 15 are predicted where words are masked, as published (Devlin et al. 2019): the head works on these. */
+enum { PREDICTED = 3, PREDICTED_OF = 20 };
+
 int64_t atoll_model_matmul_elements(const atoll_model *model) {
-  return model->config.layers * matrices(model, ATOLL_LAYER_BLOCK, 0) + matrices(model, ATOLL_LAYER_HEAD, 0);
+  int64_t head = matrices(model, ATOLL_LAYER_HEAD, 0);
+  if (!family_of(model)->causal)
+    head = (head * PREDICTED + PREDICTED_OF - 1) / PREDICTED_OF;
+  return model->config.layers * matrices(model, ATOLL_LAYER_BLOCK, 0) + head;
 }
 
 /* What GPT-2 as published has no choice of; the digest of such a model is that of the releases which knew no other. */
@@ -365,6 +371,14 @@ atoll_digest atoll_model_digest(const atoll_model *model) {
   return value;
 }
 
+/* Tokens that the head's matrices multiply. */
+static const atoll_sym *head_tokens(const atoll_model *m, atoll_syms *pool, const atoll_sym *tokens) {
+  if (family_of(m)->causal)
+    return tokens;
+  return atoll_sym_ceildiv(pool, atoll_sym_mul(pool, tokens, atoll_sym_int(pool, PREDICTED)),
+                           atoll_sym_int(pool, PREDICTED_OF));
+}
+
 /* Matrices: 2 per multiply-add, the same again for each half of backward. Attention: scores and values over S x S are
  * 4 S^2 H, and half of that when causal; its backward redoes the scores and has four products more, 2.5 times. */
 static const atoll_sym *flops(const atoll_model *m, atoll_syms *pool, int layer, int backward) {
@@ -375,7 +389,8 @@ static const atoll_sym *flops(const atoll_model *m, atoll_syms *pool, int layer,
   atoll_layer_kind kind = atoll_model_layer_kind(m, layer);
   int64_t each = backward ? 4 : 2, both = family_of(m)->causal ? 1 : 2;
   int64_t all = kind == ATOLL_LAYER_EMBED ? 0 : matrices(m, kind, 0), sample = matrices(m, kind, 1);
-  const atoll_sym *f = atoll_sym_mul(pool, tokens, atoll_sym_int(pool, each * all));
+  const atoll_sym *multiplied = kind == ATOLL_LAYER_HEAD ? head_tokens(m, pool, tokens) : tokens;
+  const atoll_sym *f = atoll_sym_mul(pool, multiplied, atoll_sym_int(pool, each * all));
   if (sample)
     f = atoll_sym_add(pool, f, atoll_sym_mul(pool, B, atoll_sym_int(pool, each * sample)));
   if (kind == ATOLL_LAYER_BLOCK)

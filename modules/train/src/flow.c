@@ -302,6 +302,7 @@ static atoll_call training_call(const flow *x, int64_t step, int64_t sample, int
                       .train = 1,
                       .types = b.types,
                       .lengths = b.lengths,
+                      .targets = x->B * atoll_data_most_targets(x->p.train),
                       .next = b.next,
                       .next_scale = (float)(1.0 / (double)x->p.plan->global_batch)};
 }
@@ -431,6 +432,7 @@ atoll_err flow_validate(flow *x, int64_t rounds, int64_t windows, double *losses
                       .loss_scale = 1,
                       .types = b.types,
                       .lengths = b.lengths,
+                      .targets = x->B * atoll_data_most_targets(p->validation),
                       .next = b.next,
                       .next_scale = next_scale};
       ATOLL_TRY(post_inputs(x, i));

@@ -71,6 +71,8 @@ ATOLL_API atoll_err atoll_data_batch(const atoll_data *data, uint64_t seed, int6
 ATOLL_API int64_t atoll_data_targets(const atoll_data *data, uint64_t seed, int64_t step, int64_t global_batch);
 /** The same of windows 0 .. windows - 1 in file order. */
 ATOLL_API int64_t atoll_data_window_targets(const atoll_data *data, int64_t windows);
+/** Targets of one sample, at most. */
+ATOLL_API int64_t atoll_data_most_targets(const atoll_data *data);
 /** Windows in file order, for validation: window w0 .. w0 + B - 1; those beyond the end give targets of -1 (no loss).
  * Masks are the same each time. */
 ATOLL_API atoll_err atoll_data_windows_at(const atoll_data *data, int64_t w0, int64_t B, const atoll_batch *to);

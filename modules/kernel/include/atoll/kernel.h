@@ -151,6 +151,14 @@ typedef struct atoll_kernels {
   atoll_err (*rows)(atoll_queue *q, const void *x, int64_t x_row, void *y, int64_t y_row, int64_t n, int64_t C,
                     int accumulate);
 
+  /* Of the rows of targets[R] that have one (are not negative), in order, `skip` are passed over and the next n listed:
+     index[n] their numbers, picked[n] their targets; both -1 where there are no more. USAGE: R has more than `most` */
+  atoll_err (*pick)(atoll_queue *q, const int32_t *targets, int64_t R, int64_t most, int64_t skip, int64_t n,
+                    int32_t *index, int32_t *picked);
+  /* rows of `bytes`: y[i] = x[index[i]], zeros where that is -1; and y[index[i]] = x[i], nothing where it is */
+  atoll_err (*gather)(atoll_queue *q, const void *x, const int32_t *index, void *y, int64_t n, int64_t bytes);
+  atoll_err (*scatter)(atoll_queue *q, const void *x, const int32_t *index, void *y, int64_t n, int64_t bytes);
+
   /* tanh form (GPT-2's gelu_new) */
   atoll_err (*gelu_forward)(atoll_queue *q, const void *x, void *y, int64_t n);
   atoll_err (*gelu_backward)(atoll_queue *q, const void *dy, const void *x, void *dx, int64_t n); /* dx may be dy */

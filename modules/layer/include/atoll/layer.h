@@ -71,6 +71,7 @@ typedef struct atoll_call {
   /* Of bert and roberta only; borrowed as long as the tokens are. */
   const int32_t *types;   /* [B,S] token types */
   const int32_t *lengths; /* [B] tokens that are not padding; NULL: all S. Every layer needs them */
+  int64_t targets;        /* rows of the micro-batch that have a target, at most: what the head works on; 0: all B S */
   const int32_t *next;    /* [B] label of the next-sentence loss (0: it follows), -1 none; NULL: no such loss */
   float next_scale;       /* 1 / samples of the global batch */
   int train;              /* 0: no dropout, nothing saved, no gradients */

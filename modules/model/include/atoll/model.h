@@ -89,13 +89,15 @@ ATOLL_API int atoll_model_param_find(const atoll_model *model, const char *name)
 ATOLL_API int atoll_model_layer_params(const atoll_model *model, int layer, int *index, int cap);
 /** Elements of all parameters, tied ones once. */
 ATOLL_API int64_t atoll_model_elements(const atoll_model *model);
-/** Parameters that every token is multiplied with, tied head once: the N of "6 N per token". */
+/** Parameters that every token is multiplied with, tied head once: the N of "6 N per token". Those of a head of masked
+ * words count for 15 in 100, the share that is predicted. */
 ATOLL_API int64_t atoll_model_matmul_elements(const atoll_model *model);
 ATOLL_API atoll_digest atoll_model_digest(const atoll_model *model);
 
 /** Forward FLOPs of one layer for B samples of S tokens, as an int expression over variables "B" and "S" of the pool (2
  * per multiply-add, causal attention counted at S^2/2, attention both ways at S^2). Backward input and backward weight
- * are the same each for matrices; attention backward is 2.5 times. */
+ * are the same each for matrices; attention backward is 2.5 times. A head of masked words: of the 15 in 100 tokens that
+ * are predicted. */
 ATOLL_API const atoll_sym *atoll_model_layer_flops(const atoll_model *model, atoll_syms *pool, int layer);
 ATOLL_API const atoll_sym *atoll_model_layer_backward_flops(const atoll_model *model, atoll_syms *pool, int layer);
 /** Elements that cross the boundary after a layer: B S H, as an expression. */
