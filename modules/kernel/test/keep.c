@@ -35,13 +35,16 @@ static double worst_slope(struct bench *b, float from, float to, int64_t n, int 
 /* Over all |x| to 30, and closely around the minimum, where a rounded y tells least about x. */
 static void root_of_gelu(void **state) {
   (void)state;
-  struct bench b = bench_open("cpu", "cpu", 2);
+  struct bench b = bench_open("cpu", "cpu", 2), ref = bench_open("cpu", "ref", 1);
   for (int erf_form = 0; erf_form < 2; erf_form++) {
     assert_true(worst_slope(&b, -30, 30, 200003, erf_form) < 2e-5);
     assert_true(worst_slope(&b, -0.7530f, -0.7510f, 10007, erf_form) < 2e-5);
     assert_true(worst_slope(&b, -6, -1, 20011, erf_form) < 2e-5);
+    assert_true(worst_slope(&ref, -30, 30, 5003, erf_form) < 1e-6); /* the rounding of its root */
+    assert_true(worst_slope(&ref, -6, -0.7f, 5003, erf_form) < 1e-6);
   }
   bench_close(&b);
+  bench_close(&ref);
 }
 
 /* The published in-place GELU's slope at three places, as its released polynomials give it in f32: a knot of the wrong
@@ -66,10 +69,9 @@ static void published_form(void **state) {
 }
 
 /* Eight bits: within half a step of the row; a row of zeros stays that. */
-static void eight_bits(void **state) {
-  (void)state;
+static void eight_bits_of(const char *kernels) {
   enum { R = 5, C = 37 };
-  struct bench b = bench_open("cpu", "cpu", 2);
+  struct bench b = bench_open("cpu", kernels, 2);
   float *x = numbers(6, R * C, 2), *y = numbers(7, R * C, 1), scale[R];
   uint8_t code[R * C];
   for (int c = 0; c < C; c++)
@@ -82,6 +84,12 @@ static void eight_bits(void **state) {
       fail_msg("row %d: %g came back as %g, step %g", i / C, x[i], y[i], scale[i / C]);
   drop_numbers(x, R * C), drop_numbers(y, R * C);
   bench_close(&b);
+}
+
+static void eight_bits(void **state) {
+  (void)state;
+  eight_bits_of("cpu");
+  eight_bits_of("ref");
 }
 
 int main(void) {

@@ -70,7 +70,7 @@ static samples some_samples(const atoll_model_params *p, int64_t S) {
   return s;
 }
 
-static void one(int f, int64_t S, double dropout) {
+static atoll_model *small_model(int f, double dropout) {
   atoll_model_params p;
   atoll_model_params_init(&p);
   p.family = families[f].family;
@@ -78,6 +78,11 @@ static void one(int f, int64_t S, double dropout) {
   p.kv_heads = p.family == ATOLL_FAMILY_LLAMA ? 2 : 0;
   atoll_model *m = NULL;
   OK(atoll_model_create(&p, &m));
+  return m;
+}
+
+static void one(int f, int64_t S, double dropout) {
+  atoll_model *m = small_model(f, dropout);
   const int whole[] = {0, 4}, cut[] = {0, 2, 4};
   rig r = rig_open(m, "cpu", "cpu", 1, 0);
   samples given = some_samples(atoll_model_config(m), S);
@@ -114,11 +119,46 @@ static void dropout(void **state) {
     one(f, 127, 0.2);
 }
 
+/* The oracle has every policy, within the error that is stated (or the rounding of what is kept, as it computes in
+ * double); and cpu agrees with it policy by policy. */
+static void oracle(void **state) {
+  (void)state;
+  enum { LENGTH = 17 };
+  for (int f = 0; f < 4; f++) {
+    atoll_model *m = small_model(f, 0.2);
+    const int whole[] = {0, 4};
+    rig cpu = rig_open(m, "cpu", "cpu", 2, 0), ref = rig_open(m, "cpu", "ref", 1, 0);
+    samples given = some_samples(atoll_model_config(m), LENGTH);
+    result expected = run_samples(&ref, whole, 1, ATOLL_POLICY_EXACT20, SAMPLES, LENGTH, 1, gammas, &given);
+    for (int policy = 0; policy < ATOLL_POLICIES; policy++) {
+      double limit = fmax(stated_error((atoll_policy)policy), 1e-5), near = fmax(limit, 1e-4); /* cpu is in f32 */
+      result by_ref = run_samples(&ref, whole, 1, (atoll_policy)policy, SAMPLES, LENGTH, 1, gammas, &given);
+      result by_cpu = run_samples(&cpu, whole, 1, (atoll_policy)policy, SAMPLES, LENGTH, 1, gammas, &given);
+      double error = worst(m, &by_ref, &expected), apart = worst(m, &by_cpu, &by_ref);
+      if (getenv("ATOLL_TEST_VERBOSE"))
+        printf("%-8s %-14s ref %.2e, cpu from ref %.2e\n", families[f].name, atoll_policy_name((atoll_policy)policy),
+               error, apart);
+      if (!(error < limit && apart < near))
+        fail_msg("%s, %s: error of ref %.3g, cpu differs from ref by %.3g", families[f].name,
+                 atoll_policy_name((atoll_policy)policy), error, apart);
+      result_free(&by_ref);
+      result_free(&by_cpu);
+    }
+    result_free(&expected);
+    rig_close(&cpu);
+    rig_close(&ref);
+    atoll_model_destroy(&m);
+  }
+}
+
 /* A table without the kernels says so. */
 static void lacking(void **state) {
   (void)state;
   atoll_model *m = model_of(1, 16, 2, 50, 8, 0);
-  rig r = rig_open(m, "cpu", "ref", 1, 0);
+  rig r = rig_open(m, "cpu", "cpu", 1, 0);
+  atoll_kernels plain_table = *r.e.kernels;
+  plain_table.name = "plain", plain_table.keep = NULL;
+  r.e.kernels = &plain_table;
   atoll_policy policy[] = {ATOLL_POLICY_TEMPO, ATOLL_POLICY_TEMPO, ATOLL_POLICY_TEMPO};
   atoll_stage_params p = {
       .first = 0, .last = 3, .policy = policy, .B = 1, .S = 8, .slots = 1, .partials = 1, .train = 1};
@@ -129,13 +169,14 @@ static void lacking(void **state) {
   atoll_call c = {.B = 1, .S = 8, .loss_scale = 1, .train = 1};
   OK(atoll_stage_create(m, &p, &r.e, &s));
   assert_int_equal(atoll_stage_forward(s, 0, &c, NULL, tokens, targets, NULL, loss), ATOLL_UNSUPPORTED);
-  assert_non_null(strstr(atoll_err_message(), "memory policy tempo needs kernels that 'ref' lacks"));
+  assert_non_null(strstr(atoll_err_message(), "memory policy tempo needs kernels that 'plain' lacks"));
   atoll_stage_destroy(&s);
   rig_close(&r);
   atoll_model_destroy(&m);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout), cmocka_unit_test(lacking)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout), cmocka_unit_test(oracle),
+                                     cmocka_unit_test(lacking)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

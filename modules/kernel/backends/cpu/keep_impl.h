@@ -1,4 +1,4 @@
-/* Host functions behind the cpu table's kernels of memory policies; keep_submit.c enqueues them. */
+/* Host functions behind the cpu table's kernels of memory policies; submit_keep.inc enqueues them. */
 #ifndef ATOLL_CPU_KEEP_IMPL_H
 #define ATOLL_CPU_KEEP_IMPL_H
 

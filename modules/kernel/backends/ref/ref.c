@@ -1,12 +1,13 @@
 /* The oracle: each kernel as the plainest loop, one thread, sums in double, rounded once where a value is stored. It is
  * never tuned; faster backends are compared with it. */
-#include "atoll/kernel.h"
+#include "atoll/kernel_keep.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernel_impl.h"
+#include "ref_keep.h"
 
 static atoll_err ref_linear_forward(int threads, const float *x, const float *w, const float *b, float *y, int64_t R,
                                     int64_t I, int64_t O) {
@@ -240,10 +241,12 @@ static atoll_err ref_attention_forward(int threads, const float *query, const fl
 }
 
 /* With P the probabilities, M the scaled mask: O = (P M) V, dP = (dO V^T) M, delta = sum_k P dP = dO . O, dS = P (dP -
- * delta). Adds one head's share to dk, dv [S, D]. */
-static void head_backward(const struct head *h, const float *o, int64_t o_row, const float *lse, const float *d_o,
-                          float *dq, float *delta, double *dk, double *dv, double *row, const atoll_drop *drop,
-                          const atoll_rng_key *rng, int64_t first) {
+ * delta). Adds one head's share to dk, dv [S, D]. P comes from lse, or is what was kept [S, S]; and so the mask. */
+static void head_backward(const struct head *h, const float *o, int64_t o_row, const float *lse,
+                          const atoll_attention_kept *kept, const float *d_o, float *dq, float *delta, double *dk,
+                          double *dv, double *row, const atoll_drop *drop, const atoll_rng_key *rng, int64_t first) {
+  const float *kept_p = kept ? kept->p : NULL;
+  const uint8_t *mask = kept ? kept->mask : NULL;
   int64_t D = h->D;
   for (int64_t q = 0; q < h->S; q++) {
     const float *doq = d_o + q * o_row, *oq = o + q * o_row, *qq = h->q + q * h->q_row;
@@ -254,7 +257,8 @@ static void head_backward(const struct head *h, const float *o, int64_t o_row, c
     int64_t keys = scores(h, q, row);
     for (int64_t k = 0; k < keys; k++) {
       const float *vk = h->v + k * h->kv_row;
-      double p = exp(row[k] - lse[q]), m = keep(drop, rng, first + q * h->S + k), dp = 0;
+      double p = kept_p ? kept_p[first + q * h->S + k] : exp(row[k] - lse[q]), dp = 0;
+      double m = mask ? mask[first + q * h->S + k] * drop_scale(drop->p) : keep(drop, rng, first + q * h->S + k);
       for (int64_t d = 0; d < D; d++) {
         dp += (double)doq[d] * vk[d];
         dv[k * D + d] += p * m * doq[d];
@@ -272,11 +276,18 @@ static void head_backward(const struct head *h, const float *o, int64_t o_row, c
   }
 }
 
-static atoll_err ref_attention_backward(int threads, const float *query, const float *key, const float *value,
-                                        const float *o, const float *lse, const float *d_o, float *dquery, float *dkey,
-                                        float *dvalue, float *delta, const atoll_attention_shape *s,
-                                        const atoll_drop *drop) {
-  (void)threads;
+/* Kept values from element `at` on. */
+static atoll_attention_kept kept_of(const atoll_attention_kept *kept, int64_t at) {
+  atoll_attention_kept none = {0};
+  if (!kept)
+    return none;
+  return (atoll_attention_kept){(float *)kept->p + at, NULL, kept->mask ? kept->mask + at : NULL};
+}
+
+/* From lse, or from what was kept. */
+static atoll_err backward(const float *query, const float *key, const float *value, const float *o, const float *lse,
+                          const atoll_attention_kept *kept, const float *d_o, float *dquery, float *dkey, float *dvalue,
+                          float *delta, const atoll_attention_shape *s, const atoll_drop *drop) {
   int64_t D = s->head_dim, H = s->heads * D, S = s->S, group = s->heads / s->kv_heads;
   double *row = malloc((size_t)(S + 1 + 2 * S * D) * sizeof *row);
   if (!row)
@@ -289,8 +300,9 @@ static atoll_err ref_attention_backward(int threads, const float *query, const f
       for (int64_t h = g * group; h < (g + 1) * group; h++) {
         struct head head = head_of(s, b, h, query, key, value);
         int64_t at = b * S * H + h * D, line = (b * s->heads + h) * S;
-        head_backward(&head, o + at, H, lse + line, d_o + at, dquery + (head.q - query), delta + line, dk, dv, row,
-                      drop, &rng, h * S * S);
+        atoll_attention_kept of_sample = kept_of(kept, b * s->heads * S * S);
+        head_backward(&head, o + at, H, kept ? NULL : lse + line, kept ? &of_sample : NULL, d_o + at,
+                      dquery + (head.q - query), delta + line, dk, dv, row, drop, &rng, h * S * S);
       }
       for (int64_t k = 0; k < S; k++)
         for (int64_t d = 0; d < D; d++) {
@@ -301,6 +313,49 @@ static atoll_err ref_attention_backward(int threads, const float *query, const f
   }
   free(row);
   return ATOLL_OK;
+}
+
+static atoll_err ref_attention_backward(int threads, const float *query, const float *key, const float *value,
+                                        const float *o, const float *lse, const float *d_o, float *dquery, float *dkey,
+                                        float *dvalue, float *delta, const atoll_attention_shape *s,
+                                        const atoll_drop *drop) {
+  (void)threads;
+  return backward(query, key, value, o, lse, NULL, d_o, dquery, dkey, dvalue, delta, s, drop);
+}
+
+/* ---- attention that keeps S x S values ---- */
+
+atoll_err ref_keep_attention(int threads, const float *query, const float *key, const float *lse,
+                             const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
+  (void)threads;
+  double *row = malloc((size_t)(s->S + 1) * sizeof *row);
+  if (!row)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld scores", (long long)s->S);
+  for (int64_t line = 0; line < s->B * s->heads * s->S; line++) {
+    int64_t b = line / s->S / s->heads, h = line / s->S % s->heads, q = line % s->S;
+    atoll_rng_key rng = drop_key(drop, b);
+    struct head head = head_of(s, b, h, query, key, key);
+    int64_t keys = scores(&head, q, row);
+    float *p = (float *)kept->p + line * s->S;
+    for (int64_t k = 0; k < s->S; k++) {
+      double m = keep(drop, &rng, (h * s->S + q) * s->S + k);
+      p[k] = k < keys ? (float)exp(row[k] - lse[line]) : 0;
+      if (!kept->mask)
+        continue;
+      kept->mask[line * s->S + k] = k < keys && m > 0;
+      ((float *)kept->dropped)[line * s->S + k] = (float)(p[k] * m);
+    }
+  }
+  free(row);
+  return ATOLL_OK;
+}
+
+atoll_err ref_keep_attention_backward(int threads, const float *query, const float *key, const float *value,
+                                      const float *o, const atoll_attention_kept *kept, const float *d_o, float *dquery,
+                                      float *dkey, float *dvalue, float *delta, const atoll_attention_shape *s,
+                                      const atoll_drop *drop) {
+  (void)threads;
+  return backward(query, key, value, o, NULL, kept, d_o, dquery, dkey, dvalue, delta, s, drop);
 }
 
 static atoll_err ref_rope(int threads, float *x, int64_t B, int64_t S, int64_t heads, int64_t D, const atoll_rope *rope,
@@ -535,5 +590,5 @@ static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, floa
 #define TABLE_NAME   "ref"
 #define TABLE_DTYPE  ATOLL_F32
 #define TABLE_DECODE &decode_ref
-#define TABLE_KEEP   NULL
+#define TABLE_KEEP   &keep_ref
 #include "submit.inc"

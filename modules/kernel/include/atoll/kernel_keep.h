@@ -18,7 +18,8 @@ typedef struct atoll_keep_kernels {
   /* behind attention_forward(): fills `kept`, from its lse */
   atoll_err (*attention_keep)(atoll_queue *q, const void *query, const void *key, const float *lse,
                               const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop);
-  /* attention_backward() from `kept` instead of scores and lse: the same bits. Without a mask, dropout is made again */
+  /* attention_backward() from `kept` instead of scores and lse: the same bits (ref, which computes in double: but for
+     the rounding of p). Without a mask, dropout is made again */
   atoll_err (*attention_backward)(atoll_queue *q, const void *query, const void *key, const void *value, const void *o,
                                   const atoll_attention_kept *kept, const void *d_o, void *dquery, void *dkey,
                                   void *dvalue, float *delta, const atoll_attention_shape *s, const atoll_drop *drop);
@@ -28,8 +29,8 @@ typedef struct atoll_keep_kernels {
   atoll_err (*drop_backward)(atoll_queue *q, const void *dy, const uint8_t *mask, void *dz, int64_t n, float p);
 
   /* A norm in two steps, LayerNorm or (rms) RMSNorm: hat = (x - mean) * rstd, y = hat * gamma + beta, together the bits
-     of layernorm_forward(). Keeping hat serves backward for every gamma, 0 included: nothing is ever divided by it.
-     rstd [R] is an output of normalize. */
+     of layernorm_forward() (ref: but for the rounding of hat). Keeping hat serves backward for every gamma, 0 included:
+     nothing is ever divided by it. rstd [R] is an output of normalize. */
   atoll_err (*normalize)(atoll_queue *q, const void *x, void *hat, float *rstd, int64_t R, int64_t C, float eps,
                          int rms);
   atoll_err (*affine)(atoll_queue *q, const void *hat, const void *gamma, const void *beta, void *y, int64_t R,
