@@ -76,11 +76,11 @@ static atoll_err predict_layers(const scene *s, atoll_policy p, int64_t B, parts
   atoll_err err;
   ATOLL_TRY(atoll_syms_create(&pool));
   for (int l = 0; l < atoll_model_layers(s->m); l++) {
-    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(s->m, pool, l, p), B, s->S, &v));
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(s->m, pool, l, p, 1), B, s->S, &v));
     out->saved += v;
-    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_carried_bytes(s->m, pool, l, p), B, s->S, &v));
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_carried_bytes(s->m, pool, l, p, 1), B, s->S, &v));
     out->carried = most(out->carried, v);
-    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_work_bytes(s->m, pool, l, p), B, s->S, &v));
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_work_bytes(s->m, pool, l, p, 1), B, s->S, &v));
     out->scratch = most(out->scratch, v);
   }
   out->passed = 2 * 4 * B * s->S * atoll_model_config(s->m)->width;
@@ -316,7 +316,7 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
   ATOLL_TRY(count_bytes(s, p, B, 0, &measured));
   ATOLL_TRY(count_bytes(s, p, B + 1, 0, &one));
   ATOLL_TRY(atoll_syms_create(&pool));
-  atoll_err err = eval(atoll_layer_saved_bytes(s->m, pool, s->blocks, p), B, s->S, &saved);
+  atoll_err err = eval(atoll_layer_saved_bytes(s->m, pool, s->blocks, p, 1), B, s->S, &saved);
   atoll_syms_destroy(&pool);
   ATOLL_TRY(err);
   *eager = p == ATOLL_POLICY_EAGER ? batch : *eager;

@@ -8,16 +8,16 @@
 
 #define BLOCKS_REMEMBERED 8
 
-/* What one layer holds: saved, carried, and one list of scratch for each kind of call. */
+/* What one layer holds: saved, carried, one list of scratch for each kind of call, and that of sums beside it. */
 typedef struct lists {
-  layer_pieces saved, carried, work[STEP_KINDS];
+  layer_pieces saved, carried, work[STEP_KINDS], sum;
   int works;
 } lists;
 
 /* Of a block; planners ask for the same few over and over, for every layer of every slice. */
-static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy policy, lists *out) {
+static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy policy, int tensor, lists *out) {
   static _Thread_local struct {
-    int known, first;
+    int known, first, tensor;
     atoll_policy policy;
     atoll_model_params config;
     lists l;
@@ -25,20 +25,22 @@ static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy polic
   static _Thread_local int next;
   const atoll_model_params *config = atoll_model_config(m);
   for (int i = 0; i < BLOCKS_REMEMBERED; i++)
-    if (memo[i].known && memo[i].policy == policy && memo[i].first == (layer == 1) &&
+    if (memo[i].known && memo[i].policy == policy && memo[i].first == (layer == 1) && memo[i].tensor == tensor &&
         memcmp(&memo[i].config, config, sizeof *config) == 0) {
       *out = memo[i].l;
       return ATOLL_OK;
     }
   block_plan b;
-  ATOLL_TRY(block_make(m, layer, policy, &b));
+  ATOLL_TRY(block_make(m, layer, policy, tensor, &b));
   out->saved = b.saved;
   out->carried = b.carried;
   out->works = STEP_KINDS;
   for (int i = 0; i < STEP_KINDS; i++)
     out->work[i] = b.call[i].work;
+  tensor_sum_pieces(m, tensor, &out->sum);
   memo[next].known = 1;
   memo[next].first = layer == 1;
+  memo[next].tensor = tensor;
   memo[next].policy = policy;
   memcpy(&memo[next].config, config, sizeof *config);
   memo[next].l = *out;
@@ -46,7 +48,7 @@ static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy polic
   return ATOLL_OK;
 }
 
-static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, lists *out) {
+static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, int tensor, lists *out) {
   memset(out, 0, sizeof *out);
   if (layer < 0 || layer >= atoll_model_layers(m))
     return atoll_fail(ATOLL_USAGE, "layer %d of a model with %d layers", layer, atoll_model_layers(m));
@@ -57,7 +59,7 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
     (atoll_model_causal(m) ? head_work_pieces : masked_work_pieces)(m, &out->work[0]);
     return ATOLL_OK;
   case ATOLL_LAYER_BLOCK:
-    return block_lists(m, layer, policy, out);
+    return block_lists(m, layer, policy, tensor, out);
   default:
     out->works = 1;
     embed_work_pieces(m, &out->work[0]);
@@ -95,30 +97,30 @@ void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S) {
   return (void *)((uintptr_t)base + (uintptr_t)pieces_bytes(&before, B, S));
 }
 
-int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
+int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {
   lists l;
-  return lists_of(m, layer, policy, &l) == ATOLL_OK ? pieces_bytes(&l.saved, B, S) : 0;
+  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? pieces_bytes(&l.saved, B, S) : 0;
 }
 
 int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
   return !atoll_layer_keeps_input(m, layer, policy) ? 0 : padded(4 * atoll_model_config(m)->width * B * S);
 }
 
-int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
+int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {
   lists l;
-  return lists_of(m, layer, policy, &l) == ATOLL_OK ? pieces_bytes(&l.carried, B, S) : 0;
+  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? pieces_bytes(&l.carried, B, S) : 0;
 }
 
-int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
+int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {
   lists l;
   int64_t most = 0;
-  if (lists_of(m, layer, policy, &l) != ATOLL_OK)
+  if (lists_of(m, layer, policy, tensor, &l) != ATOLL_OK)
     return 0;
   for (int i = 0; i < l.works; i++) {
     int64_t b = pieces_bytes(&l.work[i], B, S);
     most = b > most ? b : most;
   }
-  return most;
+  return most + pieces_bytes(&l.sum, B, S);
 }
 
 /* ---- expressions ---- */
@@ -142,14 +144,16 @@ static const atoll_sym *sym_bytes(const layer_pieces *p, atoll_syms *pool) {
   return sum;
 }
 
-const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy) {
+const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
+                                         int tensor) {
   lists l;
-  return lists_of(m, layer, policy, &l) == ATOLL_OK ? sym_bytes(&l.saved, pool) : NULL;
+  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? sym_bytes(&l.saved, pool) : NULL;
 }
 
-const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy) {
+const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
+                                           int tensor) {
   lists l;
-  return lists_of(m, layer, policy, &l) == ATOLL_OK ? sym_bytes(&l.carried, pool) : NULL;
+  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? sym_bytes(&l.carried, pool) : NULL;
 }
 
 /* Whether list a never takes more than list b: its largest piece not more than b's largest, and so on. */
@@ -163,9 +167,10 @@ static int within(const layer_pieces *a, const layer_pieces *b) {
   return fit;
 }
 
-const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy) {
+const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
+                                        int tensor) {
   lists l;
-  if (lists_of(m, layer, policy, &l) != ATOLL_OK)
+  if (lists_of(m, layer, policy, tensor, &l) != ATOLL_OK)
     return NULL;
   const atoll_sym *most = NULL;
   for (int i = 0; i < l.works; i++) {
@@ -175,7 +180,8 @@ const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, 
     if (needed)
       most = most ? atoll_sym_max(pool, most, sym_bytes(&l.work[i], pool)) : sym_bytes(&l.work[i], pool);
   }
-  return most ? most : atoll_sym_int(pool, 0);
+  const atoll_sym *sum = sym_bytes(&l.sum, pool);
+  return most ? atoll_sym_add(pool, most, sum) : sum;
 }
 
 /* ---- products made again ---- */
@@ -199,7 +205,7 @@ const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, atoll_syms *p
     return NULL;
   if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
     return sum;
-  if (block_make(m, layer, policy, &b) != ATOLL_OK)
+  if (block_make(m, layer, policy, 1, &b) != ATOLL_OK)
     return NULL;
   for (int call = STEP_INPUT; call <= STEP_WEIGHT; call++)
     for (int i = 0; i < b.call[call].n; i++)

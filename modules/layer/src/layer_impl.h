@@ -8,7 +8,8 @@
  * rows = min(B S, max_rows). Layout in memory and the expressions that planners count with come from the same list
  * (bytes.c).
  */
-#define PIECES_MAX 32
+#define PIECES_MAX   32
+#define LAYER_PARAMS 16 /* of one layer at most */
 typedef struct layer_pieces {
   int n;
   int64_t row[PIECES_MAX], row_s[PIECES_MAX];
@@ -21,15 +22,21 @@ void embed_work_pieces(const atoll_model *m, layer_pieces *out);
 int64_t pieces_bytes(const layer_pieces *p, int64_t B, int64_t S);
 /* Start of piece i in a buffer. */
 void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S);
-int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
-int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
-int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
+int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
+int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
+int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
 /* Bytes of the room for a layer's input at the start of its saved buffer. */
 int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 
 /* Rows of logits that exist at a time. A function of the vocabulary alone, so that sums over rows do not depend on the
  * plan. */
 int64_t head_chunk(const atoll_model *m);
+
+/* tensor.c: one of how many tensor ranks, and the sum over them of [R, H] values, in place: the same bits on all. */
+int layer_degree(const atoll_exec *e);
+int layer_rank(const atoll_exec *e);
+/* Scratch of a sum, beside that of the call. */
+void tensor_sum_pieces(const atoll_model *m, int tensor, layer_pieces *out);
 
 /* Generating: attention adds what it makes to the cache. */
 typedef struct layer_cache {
@@ -53,6 +60,7 @@ typedef struct layer_call {
 } layer_call;
 
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);
+atoll_err tensor_sum(const layer_call *l, void *at);
 
 /* One norm over rows of C: LayerNorm, or RMSNorm when beta and mean are NULL. rstd (and mean) [rows] are written by
  * forward and read by the others. */

@@ -57,6 +57,24 @@ static atoll_err norm_weight(const op_run *r) {
 
 /* ---- linear ---- */
 
+/* Whether the product's gradient is the first (last) part of its input's gradient that comes from products cut in
+ * columns; backward goes through operations in reverse. */
+static int first_columns(const op_run *r) {
+  const program *p = &r->b->p;
+  for (int i = r->step->op + 1; i < p->ops; i++)
+    if (p->op[i].split == SPLIT_COLUMNS && p->op[i].in[0] == r->op->in[0])
+      return 0;
+  return 1;
+}
+
+static int last_columns(const op_run *r) {
+  const program *p = &r->b->p;
+  for (int i = 0; i < r->step->op; i++)
+    if (p->op[i].split == SPLIT_COLUMNS && p->op[i].in[0] == r->op->in[0])
+      return 0;
+  return 1;
+}
+
 /* Generating, behind the prompt: each row is a token at a position of its own. */
 static int single_tokens(const op_run *r) { return r->l->cache && r->l->cache->single; }
 
@@ -74,17 +92,27 @@ static atoll_err turn(const op_run *r, void *at, int back) {
 static atoll_err linear_forward(const op_run *r) {
   const void *w = weight_of(r, r->op->weight), *bias = weight_of(r, r->op->bias);
   int64_t I = width(r, r->op->in[0]), O = width(r, r->op->out);
+  if (r->op->split == SPLIT_ROWS && layer_rank(r->l->e) > 0)
+    bias = NULL; /* once in the sum */
   if (single_tokens(r))
     ATOLL_TRY(KERNELS->decode->linear(QUEUE, in_of(r, 0), w, bias, out_of(r), r->l->R, I, O));
   else
     ATOLL_TRY(KERNELS->linear_forward(QUEUE, in_of(r, 0), w, bias, out_of(r), r->l->R, I, O));
+  if (r->op->split == SPLIT_ROWS)
+    ATOLL_TRY(tensor_sum(r->l, out_of(r)));
   return turn(r, out_of(r), 0);
 }
 
+/* Tensor ranks have a part each of what columns give to the input's gradient. These are added up where they arise, and
+ * over ranks after the last; what the gradient holds before the first is the same on all ranks, so one brings it. */
 static atoll_err linear_input(const op_run *r) {
+  int columns = r->op->split == SPLIT_COLUMNS, add = r->step->add[0];
+  if (columns && layer_rank(r->l->e) > 0 && first_columns(r))
+    add = 0;
   ATOLL_TRY(turn(r, r->at[GRAD(r->op->out)], 1));
-  return KERNELS->linear_backward_input(QUEUE, d_out(r), weight_of(r, r->op->weight), d_in(r, 0), r->l->R,
-                                        width(r, r->op->in[0]), width(r, r->op->out), r->step->add[0]);
+  ATOLL_TRY(KERNELS->linear_backward_input(QUEUE, d_out(r), weight_of(r, r->op->weight), d_in(r, 0), r->l->R,
+                                           width(r, r->op->in[0]), width(r, r->op->out), add));
+  return columns && last_columns(r) ? tensor_sum(r->l, d_in(r, 0)) : ATOLL_OK;
 }
 
 static atoll_err linear_weight(const op_run *r) {
@@ -100,14 +128,15 @@ static atoll_attention_shape shape_of(const op_run *r) {
   int64_t D = c->width / c->heads;
   return (atoll_attention_shape){.B = r->l->c->B,
                                  .S = r->l->c->S,
-                                 .heads = c->heads,
+                                 .heads = c->heads / r->b->p.tensor,
                                  .head_dim = D,
                                  .scale = (float)(1 / __builtin_sqrt((double)D)),
-                                 .kv_heads = c->kv_heads,
+                                 .kv_heads = c->kv_heads / r->b->p.tensor,
                                  .q_row = width(r, r->op->in[0]),
                                  .kv_row = width(r, r->op->in[r->op->in[1] == NO_VALUE ? 0 : 1]),
                                  .both_ways = !atoll_model_causal(r->l->m),
-                                 .lengths = r->l->c->lengths};
+                                 .lengths = r->l->c->lengths,
+                                 .first_head = layer_rank(r->l->e) * (c->heads / r->b->p.tensor)};
 }
 
 /* Queries (0), keys or values; at the value's place or (grad) its gradient's. They have places of their own, or lie

@@ -62,6 +62,11 @@ typedef enum op_kind {
 #define NO_VALUE (-1)
 enum { OP_INPUTS = 3, OP_EXTRAS = 4 };
 
+/* How tensor parallelism (Shoeybi et al. 2019, 1909.08053) divides a matrix product among ranks: what it gives, whose
+ * columns are rows of its matrix, or what it sums over. A product cut in columns needs all of its input and gives
+ * every rank its part of the input's gradient; one cut in rows gives every rank its part of the sum. */
+typedef enum op_split { SPLIT_NONE, SPLIT_COLUMNS, SPLIT_ROWS } op_split;
+
 typedef struct program_op {
   op_kind kind;
   int in[OP_INPUTS], out; /* values; residual: in[0] the stream, in[1] what dropout acts on */
@@ -72,6 +77,9 @@ typedef struct program_op {
   int drops;              /* whether the model has dropout here */
   int erf;                /* GELU by the error function instead of tanh */
   int64_t turned_heads;
+  op_split split;
+  int parts; /* of SPLIT_COLUMNS: matrices above each other in its matrix, each of which is divided: 3 of queries, keys
+                and values in one */
 } program_op;
 
 /* How a policy wants operations to keep what backward needs. */
@@ -85,6 +93,7 @@ enum {
 
 typedef struct program {
   unsigned style;
+  int tensor; /* ranks that values between products cut in columns and in rows are divided among; widths are one's */
   int values, ops, agains;             /* operations that only make values again are counted apart */
   program_value value[PROGRAM_VALUES]; /* value 0 is the block's input */
   program_op op[PROGRAM_OPS];          /* in forward order, the last of `ops` makes the block's output; from the array's
@@ -96,8 +105,8 @@ typedef struct program {
 
 enum { PROGRAM_X = 0 };
 
-/* The program of a block. INTERNAL: the family has none. */
-atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, program *out);
+/* The program of a block, on one of `tensor` ranks. INTERNAL: the family has none. */
+atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, int tensor, program *out);
 
 static inline int program_y(const program *p) { return p->op[p->ops - 1].out; }
 

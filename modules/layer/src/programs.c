@@ -54,13 +54,23 @@ static void put_pack(program *p, int value) {
   put_again(p, value, OP_UNPACK, o->out, o->extra[0]);
 }
 
-static int put_linear(program *p, int in, int weight, int bias, value_role role, int64_t width) {
+/* A product of `width` columns, of which each tensor rank has its share. */
+static int put_columns(program *p, int in, int weight, int bias, value_role role, int64_t width) {
   program_op *o = put_op(p, OP_LINEAR, in, NO_VALUE);
   o->weight = weight, o->bias = bias;
-  o->out = put_value(p, role, VALUE_MODEL, width);
+  o->split = SPLIT_COLUMNS, o->parts = 1;
+  o->out = put_value(p, role, VALUE_MODEL, width / p->tensor);
   if (role == ROLE_F && p->style & STYLE_PACK)
     put_pack(p, o->out);
   return o->out;
+}
+
+/* A product of values that are divided among tensor ranks: the sum of what each makes of its own. */
+static int put_rows(program *p, int in, int weight, int bias, int64_t width) {
+  program_op *o = put_op(p, OP_LINEAR, in, NO_VALUE);
+  o->weight = weight, o->bias = bias;
+  o->split = SPLIT_ROWS;
+  return o->out = put_value(p, ROLE_PASSING, VALUE_MODEL, width);
 }
 
 static int put_square(program *p, value_type type, int64_t heads) { /* [B, heads, S, S] */
@@ -69,8 +79,10 @@ static int put_square(program *p, value_type type, int64_t heads) { /* [B, heads
   return v;
 }
 
+/* By heads: each tensor rank has its share of them. */
 static int put_attention(program *p, int qkv, int64_t heads, int64_t width, int drops) {
   program_op *o = put_op(p, p->style & STYLE_SOFTMAX ? OP_ATTENTION_KEPT : OP_ATTENTION, qkv, NO_VALUE);
+  heads /= p->tensor, width /= p->tensor;
   o->site = ATOLL_RNG_DROP_ATTENTION, o->drops = drops;
   o->out = put_value(p, ROLE_O, VALUE_MODEL, width);
   o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, heads);
@@ -122,14 +134,15 @@ static void gpt2(const atoll_model_params *c, program *p) {
   int drops = c->dropout > 0;
   int x = put_value(p, ROLE_X, VALUE_MODEL, H);
   int ln1 = put_norm(p, x, LN1_W, LN1_B);
-  int qkv = put_linear(p, ln1, QKV_W, QKV_B, ROLE_QKV, 3 * H);
+  int qkv = put_columns(p, ln1, QKV_W, QKV_B, ROLE_QKV, 3 * H);
+  p->op[p->ops - 1].parts = 3;
   int o = put_attention(p, qkv, c->heads, H, drops);
-  int z1 = put_linear(p, o, PROJ_W, PROJ_B, ROLE_PASSING, H);
+  int z1 = put_rows(p, o, PROJ_W, PROJ_B, H);
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int ln2 = put_norm(p, r1, LN2_W, LN2_B);
-  int f = put_linear(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
+  int f = put_columns(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
   int g = put_activation(p, f, 0);
-  int z2 = put_linear(p, g, OUT_W, OUT_B, ROLE_PASSING, H);
+  int z2 = put_rows(p, g, OUT_W, OUT_B, H);
   (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 
@@ -138,8 +151,8 @@ static int put_heads(program *p, const atoll_model_params *c, int in, const int 
   int64_t D = c->width / c->heads, heads[] = {c->heads, c->kv_heads, c->kv_heads};
   int part[3];
   for (int i = 0; i < 3; i++) {
-    part[i] = put_linear(p, in, weight[i], bias[i], ROLE_QKV, heads[i] * D);
-    p->op[p->ops - 1].turned_heads = turned && i < 2 ? heads[i] : 0;
+    part[i] = put_columns(p, in, weight[i], bias[i], ROLE_QKV, heads[i] * D);
+    p->op[p->ops - 1].turned_heads = turned && i < 2 ? heads[i] / p->tensor : 0;
   }
   int o = put_attention(p, part[0], c->heads, c->width, c->dropout > 0);
   p->op[p->ops - 1].in[1] = part[1];
@@ -166,13 +179,13 @@ static void llama(const atoll_model_params *c, program *p) {
   int x = put_value(p, ROLE_X, VALUE_MODEL, c->width);
   int n1 = put_norm(p, x, N1, -1);
   int o = put_heads(p, c, n1, qkv, no_bias, 1);
-  int z1 = put_linear(p, o, O, -1, ROLE_PASSING, c->width);
+  int z1 = put_rows(p, o, O, -1, c->width);
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n2 = put_norm(p, r1, N2, -1);
-  int f = put_linear(p, n2, GATE, -1, ROLE_F, c->ffn);
-  int u = put_linear(p, n2, UP, -1, ROLE_F, c->ffn);
+  int f = put_columns(p, n2, GATE, -1, ROLE_F, c->ffn);
+  int u = put_columns(p, n2, UP, -1, ROLE_F, c->ffn);
   int g = put_gate(p, f, u);
-  int z2 = put_linear(p, g, DOWN, -1, ROLE_PASSING, c->width);
+  int z2 = put_rows(p, g, DOWN, -1, c->width);
   (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 
@@ -194,12 +207,12 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
     h = o->out = put_value(p, ROLE_NORM, VALUE_MODEL, c->width);
   }
   int o = put_heads(p, c, h, weight, bias, 0);
-  int z1 = put_linear(p, o, O_W, O_B, ROLE_PASSING, c->width);
+  int z1 = put_rows(p, o, O_W, O_B, c->width);
   int r1 = put_residual(p, h, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n = put_norm(p, r1, LN2_W, LN2_B);
-  int f = put_linear(p, n, FC_W, FC_B, ROLE_F, c->ffn);
+  int f = put_columns(p, n, FC_W, FC_B, ROLE_F, c->ffn);
   int g = put_activation(p, f, 1);
-  int z2 = put_linear(p, g, OUT_W, OUT_B, ROLE_PASSING, c->width);
+  int z2 = put_rows(p, g, OUT_W, OUT_B, c->width);
   (void)put_residual(p, n, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 
@@ -269,10 +282,11 @@ static int keeps(const program *p, int v, unsigned roles) {
   return maker->kind == OP_NORM || maker->kind == OP_NORM_HAT || keeps(p, maker->out, roles);
 }
 
-atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, program *out) {
+atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, int tensor, program *out) {
   const atoll_model_params *c = atoll_model_config(m);
   memset(out, 0, sizeof *out);
   out->style = policies[policy].style;
+  out->tensor = tensor;
   switch (c->family) {
   case ATOLL_FAMILY_GPT2:
     gpt2(c, out);
@@ -296,7 +310,7 @@ void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy policy, int6
                       int64_t *mlp) {
   program p;
   *whole = *attention = *mlp = 0;
-  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK || program_make(m, layer, policy, &p) != ATOLL_OK)
+  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK || program_make(m, layer, policy, 1, &p) != ATOLL_OK)
     return;
   for (int v = 0; v < p.values; v++) {
     value_role role = p.value[v].role;
@@ -316,5 +330,5 @@ int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy policy
   program p;
   if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
     return atoll_model_layer_kind(m, layer) == ATOLL_LAYER_HEAD;
-  return program_make(m, layer, policy, &p) == ATOLL_OK && p.kept[PROGRAM_X];
+  return program_make(m, layer, policy, 1, &p) == ATOLL_OK && p.kept[PROGRAM_X];
 }

@@ -15,7 +15,6 @@
 
 #include "layer_impl.h"
 
-#define LAYER_PARAMS 16
 #define ALIGN_FLOATS 16
 
 struct slot {
@@ -31,12 +30,13 @@ struct atoll_stage {
   const atoll_model *m;
   atoll_exec e;
   int first, last, slots, partials, train;
+  int tensor, tensor_rank;
   int64_t B, S;
   atoll_policy *policy;
-  /* tensors of this stage in flat order */
+  /* parameters of this stage in flat order: what this rank holds of each */
   int n;
   int *index;
-  int64_t *offset; /* elements */
+  int64_t *offset, *count; /* elements */
   int64_t params, grads;
   int64_t second; /* element where second-use gradients start */
   int second_of;  /* tensor (position) whose second use that is, or -1 */
@@ -46,17 +46,12 @@ struct atoll_stage {
   char *carried;
   char *scratch; /* saved bytes of the layer at work, when not training */
   int *map;      /* [layers][LAYER_PARAMS]: position of a layer's parameter */
-  atoll_tensor *tensor[4];
+  int blocks;    /* a parameter is one, or several behind one another where tensor ranks divide it */
+  int *block_of; /* parameter's index */
+  atoll_tensor *view[4];
 };
 
 static int64_t padded_elements(int64_t n) { return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS; }
-
-static int64_t count_of(const atoll_model_param *p) {
-  int64_t n = 1;
-  for (int d = 0; d < p->ndim; d++)
-    n *= p->shape[d];
-  return n;
-}
 
 static atoll_err check(const atoll_model *m, const atoll_stage_params *p) {
   if (!m || !p)
@@ -70,6 +65,9 @@ static atoll_err check(const atoll_model *m, const atoll_stage_params *p) {
   if (p->train && (p->slots < 1 || p->partials < 1))
     return atoll_fail(ATOLL_USAGE, "stage with %d slots and %d gradient buffers, at least 1 of each is needed to train",
                       p->slots, p->partials);
+  if (p->tensor > 1 && (p->tensor_rank < 0 || p->tensor_rank >= p->tensor))
+    return atoll_fail(ATOLL_USAGE, "stage of tensor rank %d of %d", p->tensor_rank, p->tensor);
+  ATOLL_TRY(atoll_layer_check_tensor(m, p->tensor > 1 ? p->tensor : 1));
   for (int l = p->first; p->policy && l < p->last; l++)
     if ((unsigned)p->policy[l - p->first] >= ATOLL_POLICIES)
       return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", l, (int)p->policy[l - p->first]);
@@ -87,8 +85,9 @@ static struct sizes sizes_of(const atoll_stage *s) {
   z.pass = 4 * s->B * s->S * atoll_model_config(s->m)->width;
   for (int l = s->first; l < s->last; l++) {
     atoll_policy p = s->policy[l - s->first];
-    int64_t saved = layer_saved_size(s->m, l, p, s->B, s->S), carried = layer_carried_size(s->m, l, p, s->B, s->S);
-    int64_t work = layer_work_size(s->m, l, p, s->B, s->S);
+    int64_t saved = layer_saved_size(s->m, l, p, s->tensor, s->B, s->S);
+    int64_t carried = layer_carried_size(s->m, l, p, s->tensor, s->B, s->S);
+    int64_t work = layer_work_size(s->m, l, p, s->tensor, s->B, s->S);
     z.slot += saved;
     z.carried = carried > z.carried ? carried : z.carried;
     z.scratch = saved > z.scratch ? saved : z.scratch;
@@ -100,13 +99,28 @@ static struct sizes sizes_of(const atoll_stage *s) {
   return z;
 }
 
-/* The lists that depend on model and range only. */
+/* A parameter that the stage has not seen before, behind the others. */
+static atoll_err add_param(atoll_stage *s, int param) {
+  atoll_tensor block[ATOLL_LAYER_BLOCKS];
+  int n;
+  ATOLL_TRY(atoll_layer_blocks(s->m, param, s->tensor_rank, s->tensor, block, &n));
+  s->index[s->n] = param;
+  s->offset[s->n] = s->params;
+  for (int i = 0; i < n; i++)
+    s->count[s->n] += atoll_tensor_local_count(&block[i]);
+  s->params += padded_elements(s->count[s->n++]);
+  s->blocks += n;
+  return ATOLL_OK;
+}
+
+/* The lists that depend on model, range and tensor rank only. */
 static atoll_err describe(atoll_stage *s) {
   int layers = s->last - s->first, room = layers * LAYER_PARAMS;
   s->index = calloc((size_t)room, sizeof *s->index);
   s->offset = calloc((size_t)room, sizeof *s->offset);
+  s->count = calloc((size_t)room, sizeof *s->count);
   s->map = calloc((size_t)room, sizeof *s->map);
-  if (!s->index || !s->offset || !s->map)
+  if (!s->index || !s->offset || !s->count || !s->map)
     return atoll_fail(ATOLL_NOMEM, "no memory for the lists of a stage of %d layers", layers);
   s->second_of = -1;
   for (int l = s->first; l < s->last; l++) {
@@ -117,21 +131,17 @@ static atoll_err describe(atoll_stage *s) {
       int at = 0;
       while (at < s->n && s->index[at] != list[i])
         at++;
-      if (at < s->n) {
+      if (at < s->n)
         s->second_of = at;
-      } else {
-        s->index[at] = list[i];
-        s->offset[at] = s->params;
-        s->params += padded_elements(count_of(atoll_model_param_at(s->m, list[i])));
-        s->n++;
-      }
+      else
+        ATOLL_TRY(add_param(s, list[i]));
       s->map[(l - s->first) * LAYER_PARAMS + i] = at;
     }
   }
   s->second = s->params;
   s->grads = s->params;
   if (s->second_of >= 0)
-    s->grads += padded_elements(count_of(atoll_model_param_at(s->m, s->index[s->second_of])));
+    s->grads += padded_elements(s->count[s->second_of]);
   return ATOLL_OK;
 }
 
@@ -168,15 +178,25 @@ static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
 
 static atoll_err views(atoll_stage *s) {
   float *const base[] = {s->param, s->train ? s->grad[0] : NULL, s->moment[0], s->moment[1]};
-  for (int k = 0; k < 4; k++) {
-    s->tensor[k] = calloc((size_t)s->n, sizeof **s->tensor);
-    if (!s->tensor[k])
-      return atoll_fail(ATOLL_NOMEM, "no memory for %d tensor descriptions", s->n);
-    for (int i = 0; i < s->n; i++) {
-      const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
-      ATOLL_TRY(atoll_tensor_init(&s->tensor[k][i], p->name, ATOLL_F32, p->ndim, p->shape,
-                                  base[k] ? base[k] + s->offset[i] : NULL));
-      s->tensor[k][i].device = s->e.device;
+  s->block_of = calloc((size_t)s->blocks, sizeof *s->block_of);
+  for (int k = 0; k < 4; k++)
+    if (!(s->view[k] = calloc((size_t)s->blocks, sizeof **s->view)))
+      return atoll_fail(ATOLL_NOMEM, "no memory for %d tensor descriptions", s->blocks);
+  if (!s->block_of)
+    return atoll_fail(ATOLL_NOMEM, "no memory for %d tensor descriptions", s->blocks);
+  for (int i = 0, at = 0; i < s->n; i++) {
+    atoll_tensor block[ATOLL_LAYER_BLOCKS];
+    int n;
+    int64_t offset = s->offset[i];
+    ATOLL_TRY(atoll_layer_blocks(s->m, s->index[i], s->tensor_rank, s->tensor, block, &n));
+    for (int j = 0; j < n; j++, at++) {
+      s->block_of[at] = s->index[i];
+      for (int k = 0; k < 4; k++) {
+        s->view[k][at] = block[j];
+        s->view[k][at].data = base[k] ? base[k] + offset : NULL;
+        s->view[k][at].device = s->e.device;
+      }
+      offset += atoll_tensor_local_count(&block[j]);
     }
   }
   return ATOLL_OK;
@@ -196,11 +216,13 @@ static void release(atoll_stage *s, atoll_mem *mem) {
     atoll_mem_free(mem, &s->grad[i]);
   atoll_mem_free(mem, &s->param);
   for (int k = 0; k < 4; k++)
-    free(s->tensor[k]);
+    free(s->view[k]);
   free(s->slot);
   free(s->grad);
   free(s->index);
   free(s->offset);
+  free(s->count);
+  free(s->block_of);
   free(s->map);
   free(s->policy);
   free(s);
@@ -215,6 +237,8 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
   s->first = p->first, s->last = p->last;
   s->B = p->B, s->S = p->S;
   s->train = !!p->train;
+  s->tensor = p->tensor > 1 ? p->tensor : 1;
+  s->tensor_rank = p->tensor > 1 ? p->tensor_rank : 0;
   s->slots = s->train ? p->slots : 0;
   s->partials = s->train ? p->partials : 0;
   s->policy = calloc((size_t)(s->last - s->first), sizeof *s->policy);
@@ -250,6 +274,12 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
     return atoll_fail(ATOLL_USAGE, "stage without memory, compute queue, kernels or result");
   atoll_stage *s = NULL;
   ATOLL_TRY(begin(m, p, &s));
+  if (layer_degree(e) != s->tensor || layer_rank(e) != s->tensor_rank) {
+    atoll_err other = atoll_fail(ATOLL_USAGE, "stage of tensor rank %d of %d, its group has rank %d of %d",
+                                 s->tensor_rank, s->tensor, layer_rank(e), layer_degree(e));
+    release(s, NULL);
+    return other;
+  }
   s->e = *e;
   s->e.work = NULL;
   atoll_err err;
@@ -289,7 +319,7 @@ static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer, 
   if (s->first > 0)
     at -= (uintptr_t)layer_input_size(s->m, s->first, s->policy[0], s->B, s->S);
   for (int l = s->first; l < layer; l++)
-    at += (uintptr_t)layer_saved_size(s->m, l, s->policy[l - s->first], s->B, s->S);
+    at += (uintptr_t)layer_saved_size(s->m, l, s->policy[l - s->first], s->tensor, s->B, s->S);
   return (char *)at;
 }
 
@@ -419,7 +449,7 @@ float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *i
     const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
     if (p->tied_layer < 0)
       continue;
-    *count = padded_elements(count_of(p));
+    *count = padded_elements(s->count[i]);
     *is_first_use = p->layer >= s->first && p->layer < s->last;
     return s->grad[partial] + s->offset[i];
   }
@@ -461,7 +491,7 @@ atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param)
     if (p->layer < s->first || p->layer >= s->last) /* a tied tensor's second use: its first user counts it */
       continue;
     ATOLL_TRY(
-        s->e.kernels->sum_squares(s->e.compute, s->grad[partial] + s->offset[i], count_of(p), &by_param[s->index[i]]));
+        s->e.kernels->sum_squares(s->e.compute, s->grad[partial] + s->offset[i], s->count[i], &by_param[s->index[i]]));
   }
   return ATOLL_OK;
 }
@@ -475,7 +505,7 @@ atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p) {
     const atoll_model_param *mp = atoll_model_param_at(s->m, s->index[i]);
     int64_t at = s->offset[i];
     ATOLL_TRY(s->e.kernels->adamw(s->e.compute, s->param + at, s->grad[partial] + at, s->moment[0] + at,
-                                  s->moment[1] + at, count_of(mp), mp->decay ? p : &plain));
+                                  s->moment[1] + at, s->count[i], mp->decay ? p : &plain));
   }
   return ATOLL_OK;
 }
@@ -485,9 +515,9 @@ atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll
   if (!s || (unsigned)what > ATOLL_STAGE_MOMENT2 || (what != ATOLL_STAGE_PARAM && !s->train))
     return atoll_fail(ATOLL_USAGE, "stage tensors of kind %d: %s", (int)what,
                       s && !s->train ? "the stage does not train" : "unknown kind");
-  *tensors = s->tensor[what];
-  *index = s->index;
-  *n = s->n;
+  *tensors = s->view[what];
+  *index = s->block_of;
+  *n = s->blocks;
   return ATOLL_OK;
 }
 
@@ -495,28 +525,30 @@ atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll
 
 struct init_args {
   int threads;
-  float *to;
-  int64_t n;
+  float *to;               /* [runs, n] */
+  int64_t runs, n;         /* elements that are neighbours in the whole, so many times */
+  int64_t first, distance; /* in the whole: the first element, and from one run's to the next one's */
   uint64_t seed;
   int index;
   atoll_init init;
   float std;
 };
 
-/* Pieces of an even number of elements, so that each normal is the one a single call would give. */
 static atoll_err init_task(void *args, void *stream) {
   enum { PIECE = 1 << 16 };
   const struct init_args *a = args;
   (void)stream;
   const atoll_rng_key key = {.seed = a->seed, .sample = (uint64_t)a->index, .site = ATOLL_RNG_INIT};
+  int64_t pieces = (a->n + PIECE - 1) / PIECE;
 #pragma omp parallel for num_threads(a->threads) schedule(dynamic, 1)
-  for (int64_t i = 0; i < a->n; i += PIECE) {
-    int64_t m = a->n - i < PIECE ? a->n - i : PIECE;
+  for (int64_t i = 0; i < a->runs * pieces; i++) {
+    int64_t run = i / pieces, at = i % pieces * PIECE, m = a->n - at < PIECE ? a->n - at : PIECE;
+    float *to = a->to + run * a->n + at;
     if (a->init == ATOLL_INIT_NORMAL)
-      atoll_rng_fill_normal(&key, (uint64_t)i, (size_t)m, a->std, a->to + i);
+      atoll_rng_fill_normal(&key, (uint64_t)(a->first + run * a->distance + at), (size_t)m, a->std, to);
     else
-      for (int64_t k = i; k < i + m; k++)
-        a->to[k] = a->init == ATOLL_INIT_ONE ? 1 : 0;
+      for (int64_t k = 0; k < m; k++)
+        to[k] = a->init == ATOLL_INIT_ONE ? 1 : 0;
   }
   return ATOLL_OK;
 }
@@ -526,13 +558,19 @@ atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed) {
     return ATOLL_OK;
   if (!atoll_device_host_memory(s->e.device))
     return atoll_fail(ATOLL_UNSUPPORTED, "initial values on device kind '%s'", atoll_device_kind(s->e.device));
-  for (int i = 0; i < s->n; i++) {
-    const atoll_model_param *p = atoll_model_param_at(s->m, s->index[i]);
+  for (int i = 0; i < s->blocks; i++) {
+    const atoll_tensor *t = &s->view[ATOLL_STAGE_PARAM][i];
+    const atoll_model_param *p = atoll_model_param_at(s->m, s->block_of[i]);
+    int rows = t->ndim == 2 && t->local[1] < t->global[1]; /* parts of rows; otherwise one run */
+    int64_t width = t->global[t->ndim - 1];
     struct init_args a = {atoll_device_threads(s->e.device),
-                          s->param + s->offset[i],
-                          count_of(p),
+                          t->data,
+                          rows ? t->local[0] : 1,
+                          rows ? t->local[1] : atoll_tensor_local_count(t),
+                          t->ndim == 1 ? t->start[0] : t->start[0] * width + t->start[1],
+                          width,
                           seed,
-                          s->index[i],
+                          s->block_of[i],
                           p->init,
                           (float)p->init_std};
     ATOLL_TRY(atoll_queue_submit(s->e.compute, init_task, &a, sizeof a));

@@ -34,10 +34,10 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
   OK(atoll_syms_create(&pool));
   int64_t saved = 0, carried = 0, work = 0, params = 0, tied = 0, boundary = 4 * B * S * c->width;
   for (int l = first; l < last; l++) {
-    saved += eval(atoll_layer_saved_bytes(m, pool, l, policy), B, S);
-    int64_t v = eval(atoll_layer_carried_bytes(m, pool, l, policy), B, S);
+    saved += eval(atoll_layer_saved_bytes(m, pool, l, policy, 1), B, S);
+    int64_t v = eval(atoll_layer_carried_bytes(m, pool, l, policy, 1), B, S);
     carried = v > carried ? v : carried;
-    v = eval(atoll_layer_work_bytes(m, pool, l, policy), B, S);
+    v = eval(atoll_layer_work_bytes(m, pool, l, policy, 1), B, S);
     work = v > work ? v : work;
     int index[16], n = atoll_model_layer_params(m, l, index, 16);
     for (int i = 0; i < n; i++) {
@@ -121,7 +121,7 @@ static void policies(void **state) {
   int64_t B = 4, S = 16, R = B * S, H = 64;
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     int64_t statistics = 4 * R, lse = table[i].attention ? 0 : 4 * R;
-    assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, table[i].policy), B, S),
+    assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, table[i].policy, 1), B, S),
                      4 * (table[i].values * R * H + statistics + lse));
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 1, table[i].policy), B, S),
                      table[i].twelfths * 2 * R * H * H + table[i].attention * 2 * R * S * H);

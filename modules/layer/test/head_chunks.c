@@ -39,9 +39,9 @@ static void chunks(void **state) {
   OK(atoll_syms_create(&pool));
   const char *const names[] = {"B", "S"};
   int64_t work = 0, one = 0;
-  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT20), names, (const int64_t[]){1, R}, 2,
+  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT20, 1), names, (const int64_t[]){1, R}, 2,
                         &work));
-  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT20), names, (const int64_t[]){1, 16}, 2,
+  OK(atoll_sym_eval_int(atoll_layer_work_bytes(m, pool, 2, ATOLL_POLICY_EXACT20, 1), names, (const int64_t[]){1, 16}, 2,
                         &one));
   assert_int_equal(work, one); /* 42 rows need no more than 16: there are three chunks */
   OK(atoll_arena_create(r.e.mem, ATOLL_MEM_WORKSPACE, (size_t)work, &r.e.work));

@@ -80,6 +80,13 @@ static inline int64_t elements(const atoll_model_param *p) {
   return n;
 }
 
+/* Element of the whole that element e of a block is. */
+static inline int64_t whole_element(const atoll_tensor *t, int64_t e) {
+  if (t->ndim == 1)
+    return t->start[0] + e;
+  return (t->start[0] + e / t->local[1]) * t->global[1] + t->start[1] + e % t->local[1];
+}
+
 static inline void result_free(result *r) {
   free(r->grad);
   free(r->loss);
@@ -131,7 +138,9 @@ static inline result run_samples(rig *r, const int *cuts, int stages, atoll_poli
                             .S = S + r->spare,
                             .slots = 2,
                             .partials = 1,
-                            .train = 1};
+                            .train = 1,
+                            .tensor = r->e.tensor ? atoll_comm_size(r->e.tensor) : 0,
+                            .tensor_rank = r->e.tensor ? atoll_comm_rank(r->e.tensor) : 0};
     OK(atoll_stage_create(r->m, &p, &r->e, &stage[k]));
     OK(atoll_stage_init(stage[k], 42));
     OK(atoll_stage_zero_grad(stage[k], 0));
@@ -174,7 +183,7 @@ static inline result run_samples(rig *r, const int *cuts, int stages, atoll_poli
         at += elements(atoll_model_param_at(r->m, q));
       const float *g = t[i].data;
       for (int64_t e = 0; e < count; e++)
-        out.grad[at + e] += g[e]; /* a tied tensor on two stages: first use, then second */
+        out.grad[at + whole_element(&t[i], e)] += g[e]; /* a tied tensor on two stages: first use, then second */
     }
   }
   for (int k = 0; k < stages; k++) {

@@ -98,7 +98,7 @@ static int layers_to_measure(const atoll_model *m, int first, int last, int64_t 
   int64_t bytes = 0;
   atoll_syms *pool = NULL;
   if (atoll_syms_create(&pool) == ATOLL_OK) {
-    const atoll_sym *saved = atoll_layer_saved_bytes(m, pool, first, (atoll_policy)0);
+    const atoll_sym *saved = atoll_layer_saved_bytes(m, pool, first, (atoll_policy)0, 1);
     if (!saved || atoll_sym_eval_int(saved, names, values, 2, &bytes) != ATOLL_OK)
       atoll_err_clear();
     atoll_syms_destroy(&pool);

@@ -218,7 +218,7 @@ static struct cpu_attention share_of(const struct cpu_attention *all, const atol
   struct cpu_attention a = *all;
   int64_t q = b * s->S * a.q_row + kv * a.heads * a.D, k = b * s->S * a.kv_row + kv * a.D;
   int64_t o = b * s->S * a.o_row + kv * a.heads * a.D, line = (b * s->heads + kv * a.heads) * s->S;
-  a.first = kv * a.heads;
+  a.first = s->first_head + kv * a.heads;
   a.keys = s->lengths ? s->lengths[b] : s->S;
   a.q += q, a.k += k, a.v += k;
   if (a.p)

@@ -57,7 +57,7 @@ struct cpu_attention {
   const float *lse;
   element *o_out, *dq, *dk, *dv;
   float *lse_out, *delta;
-  int64_t S, D, heads, first; /* heads first .. first + heads - 1 */
+  int64_t S, D, heads, first; /* heads first .. first + heads - 1, as dropout counts them */
   int64_t q_row, kv_row, o_row;
   int64_t keys; /* those behind are padding */
   int both_ways;

@@ -226,7 +226,7 @@ static atoll_err ref_attention_forward(int threads, const float *query, const fl
           sum += exp(row[k] - max);
         lse[(b * s->heads + h) * s->S + q] = (float)(max + log(sum));
         for (int64_t k = 0; k < keys; k++)
-          row[k] = exp(row[k] - max) / sum * keep(drop, &rng, (h * s->S + q) * s->S + k);
+          row[k] = exp(row[k] - max) / sum * keep(drop, &rng, ((s->first_head + h) * s->S + q) * s->S + k);
         for (int64_t d = 0; d < D; d++) {
           double acc = 0;
           for (int64_t k = 0; k < keys; k++)
@@ -257,8 +257,8 @@ static void head_backward(const struct head *h, const float *o, int64_t o_row, c
     int64_t keys = scores(h, q, row);
     for (int64_t k = 0; k < keys; k++) {
       const float *vk = h->v + k * h->kv_row;
-      double p = kept_p ? kept_p[first + q * h->S + k] : exp(row[k] - lse[q]), dp = 0;
-      double m = mask ? mask[first + q * h->S + k] * drop_scale(drop->p) : keep(drop, rng, first + q * h->S + k);
+      double p = kept_p ? kept_p[q * h->S + k] : exp(row[k] - lse[q]), dp = 0;
+      double m = mask ? mask[q * h->S + k] * drop_scale(drop->p) : keep(drop, rng, first + q * h->S + k);
       for (int64_t d = 0; d < D; d++) {
         dp += (double)doq[d] * vk[d];
         dv[k * D + d] += p * m * doq[d];
@@ -300,9 +300,9 @@ static atoll_err backward(const float *query, const float *key, const float *val
       for (int64_t h = g * group; h < (g + 1) * group; h++) {
         struct head head = head_of(s, b, h, query, key, value);
         int64_t at = b * S * H + h * D, line = (b * s->heads + h) * S;
-        atoll_attention_kept of_sample = kept_of(kept, b * s->heads * S * S);
-        head_backward(&head, o + at, H, kept ? NULL : lse + line, kept ? &of_sample : NULL, d_o + at,
-                      dquery + (head.q - query), delta + line, dk, dv, row, drop, &rng, h * S * S);
+        atoll_attention_kept of_head = kept_of(kept, line * S);
+        head_backward(&head, o + at, H, kept ? NULL : lse + line, kept ? &of_head : NULL, d_o + at,
+                      dquery + (head.q - query), delta + line, dk, dv, row, drop, &rng, (s->first_head + h) * S * S);
       }
       for (int64_t k = 0; k < S; k++)
         for (int64_t d = 0; d < D; d++) {
@@ -338,7 +338,7 @@ atoll_err ref_keep_attention(int threads, const float *query, const float *key, 
     int64_t keys = scores(&head, q, row);
     float *p = (float *)kept->p + line * s->S;
     for (int64_t k = 0; k < s->S; k++) {
-      double m = keep(drop, &rng, (h * s->S + q) * s->S + k);
+      double m = keep(drop, &rng, ((s->first_head + h) * s->S + q) * s->S + k);
       p[k] = k < keys ? (float)exp(row[k] - lse[line]) : 0;
       if (!kept->mask)
         continue;

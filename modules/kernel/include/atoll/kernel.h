@@ -37,6 +37,7 @@ typedef struct atoll_attention_shape {
   int both_ways;          /* 1: a query sees all keys of its sample, not only those up to itself */
   const int32_t *lengths; /* [B], 1 to S: keys from there on are padding, which no query sees; NULL: none are. Borrowed
                              until the call was carried out */
+  int64_t first_head;     /* number that dropout knows head 0 by, where these heads are a part of all */
 } atoll_attention_shape;
 
 /** Rotary positions (Su et al. 2021, 2104.09864): pair (i, i + head_dim / 2) of each head turns by position x theta^(-2
@@ -123,8 +124,8 @@ typedef struct atoll_kernels {
                                        int64_t R, int64_t C);
 
   /* softmax attention without an S x S matrix; query and o [B, S, heads, head_dim], key and value [B, S, kv_heads,
-     head_dim]; lse [B, heads, S] is an output; dropout acts on the probabilities, element (head * S + query) * S + key
-     of its sample */
+     head_dim]; lse [B, heads, S] is an output; dropout acts on the probabilities, element ((first_head + head) * S +
+     query) * S + key of its sample */
   atoll_err (*attention_forward)(atoll_queue *q, const void *query, const void *key, const void *value, void *o,
                                  float *lse, const atoll_attention_shape *s, const atoll_drop *drop);
   /* dquery, dkey, dvalue overwritten; delta [B, heads, S] is workspace */

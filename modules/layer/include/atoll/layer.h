@@ -77,14 +77,17 @@ typedef struct atoll_call {
   int train;              /* 0: no dropout, nothing saved, no gradients */
 } atoll_call;
 
-/** Exact bytes as int expressions over variables "B", "S" of the pool. saved: kept from forward to backward by one
- * micro-batch; carried: kept between backward_input and backward_weight; work: scratch of the largest call
- * (arena-padded). The saved bytes of head, and of a block whose policy keeps it, begin with room for the input x
- * [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's first layer
- * has no such room when its x comes from another stage, which owns that buffer. */
-ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
-ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
-ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p);
+/** Exact bytes as int expressions over variables "B", "S" of the pool, on one of `tensor` tensor ranks. saved: kept
+ * from forward to backward by one micro-batch; carried: kept between backward_input and backward_weight; work: scratch
+ * of the largest call (arena-padded). The saved bytes of head, and of a block whose policy keeps it, begin with room
+ * for the input x [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A
+ * stage's first layer has no such room when its x comes from another stage, which owns that buffer. */
+ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
+                                                   int tensor);
+ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
+                                                     int tensor);
+ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
+                                                  int tensor);
 
 /** FLOPs of matrix products and attention that backward repeats, counted as atoll_model_layer_flops() counts. */
 ATOLL_API const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, atoll_syms *pool, int layer,
@@ -94,6 +97,18 @@ ATOLL_API const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, ato
  * not in it. */
 ATOLL_API void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy p, int64_t *whole, int64_t *attention,
                                 int64_t *mlp);
+
+/** Tensor parallelism (Shoeybi et al. 2019, 1909.08053): the ranks of e->tensor hold a part each of the matrices of a
+ * block and do a part of its heads and of its MLP; the rest of a block, embedding and head are the same on all, to the
+ * bit. Every rank makes the same calls; results differ from those of one rank by the order of sums.
+ *
+ * USAGE names heads, key heads or columns that the degree does not divide. */
+ATOLL_API atoll_err atoll_layer_check_tensor(const atoll_model *m, int degree);
+/** What tensor rank `rank` of `degree` holds of a parameter: blocks of the whole, f32 without data, which lie behind
+ * each other in a stage's buffers; n is 1, or ATOLL_LAYER_BLOCKS where one matrix has queries, keys and values. */
+#define ATOLL_LAYER_BLOCKS 3
+ATOLL_API atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank, int degree, atoll_tensor *block,
+                                       int *n);
 
 /** Whether a layer's saved bytes hold its input. */
 ATOLL_API int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy p);
@@ -136,6 +151,7 @@ typedef struct atoll_stage_params {
   int slots;                  /* micro-batches in flight at most */
   int partials;               /* gradient buffers: 1 + extra ones for the summation tree */
   int train;                  /* 0: parameters and workspace only */
+  int tensor, tensor_rank;    /* the rank's place in e->tensor; 0, 0 without */
 } atoll_stage_params;
 
 /** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without
@@ -147,8 +163,8 @@ ATOLL_API atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_pa
 ATOLL_API atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e,
                                        atoll_stage **out);
 ATOLL_API void atoll_stage_destroy(atoll_stage **stage);
-/** Fills this stage's parameters: a pure function of (seed, parameter index, element). Both owners of a tied tensor get
- * the same values. */
+/** Fills this stage's parameters: a pure function of (seed, parameter index, element of the whole). Both owners of a
+ * tied tensor get the same values. */
 ATOLL_API atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed);
 
 /** Forward of one micro-batch into activation slot `slot`. x: [B,S,H] from the previous stage or NULL with tokens for
@@ -188,7 +204,8 @@ typedef enum atoll_stage_what {
   ATOLL_STAGE_MOMENT1,
   ATOLL_STAGE_MOMENT2
 } atoll_stage_what;
-/** Logical tensors as views; count by n; valid for the stage's life. index[i] is the model's parameter index. */
+/** Logical tensors as views, in the order of the flat buffers; count by n; valid for the stage's life. index[i] is the
+ * model's parameter index. A parameter that is divided may have several blocks, one behind another. */
 ATOLL_API atoll_err atoll_stage_tensors(atoll_stage *s, atoll_stage_what what, const atoll_tensor **tensors,
                                         const int **index, int *n);
 

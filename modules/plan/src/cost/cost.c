@@ -256,9 +256,9 @@ static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy pol
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_flops(m, pool, layer), pool, b, seq, &forward));
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_backward_flops(m, pool, layer), pool, b, seq, &backward));
   ATOLL_TRY_GOTO(err, done, eval(atoll_layer_recompute_flops(m, pool, layer, policy), pool, b, seq, &repeated));
-  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, policy), pool, b, seq, &saved));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, policy, 1), pool, b, seq, &saved));
   ATOLL_TRY_GOTO(err, done,
-                 eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER_FLASH), pool, b, seq, &eager));
+                 eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER_FLASH, 1), pool, b, seq, &eager));
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_boundary_elements(m, pool, layer), pool, b, seq, &boundary));
   /* Whatever the policy keeps, forward writes all of eager's tensors; what it dropped, backward writes again. */
   double rows = (double)(b * seq), rate = GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);

@@ -131,7 +131,7 @@ static const atoll_sym *input_bytes(const builder *k) {
 
 /* Saved by a layer. A token visits top_k experts, so their part of a block's MLP is that many times as large. */
 static const atoll_sym *saved_bytes(const builder *k, int layer) {
-  const atoll_sym *bytes = mine(k, atoll_layer_saved_bytes(k->m, k->pool, layer, k->policy));
+  const atoll_sym *bytes = mine(k, atoll_layer_saved_bytes(k->m, k->pool, layer, k->policy, 1));
   if (atoll_model_layer_kind(k->m, layer) != ATOLL_LAYER_BLOCK)
     return bytes;
   int64_t whole, attention, mlp, more = k->moe.experts > 0 ? k->moe.top_k - 1 : 0;
@@ -151,7 +151,7 @@ static void sum_activations(const builder *k, activations *out) {
   const atoll_sym *block = k->nought, *input = input_bytes(k), *others = k->nought;
   for (int l = k->first; l < k->last; l++) {
     const atoll_sym *saved = saved_bytes(k, l);
-    const atoll_sym *carried = mine(k, atoll_layer_carried_bytes(k->m, k->pool, l, k->policy));
+    const atoll_sym *carried = mine(k, atoll_layer_carried_bytes(k->m, k->pool, l, k->policy, 1));
     int is_block = atoll_model_layer_kind(k->m, l) == ATOLL_LAYER_BLOCK;
     if (is_block) {
       out->blocks++;
@@ -161,7 +161,7 @@ static void sum_activations(const builder *k, activations *out) {
       others = add(k, others, saved);
     }
     out->carried = most(k, out->carried, carried);
-    out->work = most(k, out->work, mine(k, atoll_layer_work_bytes(k->m, k->pool, l, k->policy)));
+    out->work = most(k, out->work, mine(k, atoll_layer_work_bytes(k->m, k->pool, l, k->policy, 1)));
   }
   const atoll_sym *redone = atoll_sym_binary(k->pool, ATOLL_SYM_MIN, k->recompute, integer(k, out->blocks));
   out->saved[0] = block;

@@ -172,7 +172,7 @@ static atoll_err class_json(const state *s, int layer, json_t *list) {
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_backward_flops(m, pool, layer), pool, seq, &backward));
   kept = json_object();
   for (int p = 0; p < ATOLL_POLICIES; p++) {
-    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, (atoll_policy)p), pool, seq, &saved));
+    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, (atoll_policy)p, 1), pool, seq, &saved));
     json_object_set_new(kept, atoll_policy_name((atoll_policy)p), json_integer(saved));
   }
   json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:O}", "kind",

@@ -1,0 +1,93 @@
+/* Tensor parallelism: which block of a parameter a rank holds, and the sums over a group.
+ *
+ * Method: Shoeybi et al. 2019 (Megatron-LM, 1909.08053). Of a block's matrices, those behind a norm are cut in columns
+ * and those before a residual in rows, so that heads and the MLP's values are divided among the ranks and a block has
+ * two sums forward (of what the row products give) and two backward (of the input's gradient of the column products).
+ * Norms, residuals, embedding and head are done by every rank alike, from the same bits: each sum is made once per
+ * element, over the ranks in order, and handed to all. */
+#include "atoll/layer.h"
+
+#include "program.h"
+#include "schedule.h"
+
+enum { SUM_BYTES = 4 << 20 }; /* of a sum's pieces */
+
+int layer_degree(const atoll_exec *e) { return e->tensor ? atoll_comm_size(e->tensor) : 1; }
+
+int layer_rank(const atoll_exec *e) { return e->tensor ? atoll_comm_rank(e->tensor) : 0; }
+
+/* Rows of `width` elements that a sum takes at a time. */
+static int64_t sum_rows(int64_t width) { return width * 4 > SUM_BYTES ? 1 : SUM_BYTES / (width * 4); }
+
+/* A piece's width is a multiple of the degree, so its slices need no more room than itself. */
+void tensor_sum_pieces(const atoll_model *m, int tensor, layer_pieces *out) {
+  int64_t H = atoll_model_config(m)->width;
+  *out = (layer_pieces){.n = tensor > 1, .row = {4 * H}, .max_rows = sum_rows(H)};
+}
+
+atoll_err tensor_sum(const layer_call *l, void *at) {
+  int64_t piece = (l->R < sum_rows(l->H) ? l->R : sum_rows(l->H)) * l->H;
+  if (!l->e->tensor)
+    return ATOLL_OK;
+  if (l->e->kernels->dtype != ATOLL_F32)
+    return atoll_fail(ATOLL_UNSUPPORTED, "layer %d: tensor parallelism with kernels '%s' of type %s", l->layer,
+                      l->e->kernels->name, atoll_dtype_name(l->e->kernels->dtype));
+  size_t mark = atoll_arena_mark(l->e->work);
+  void *work = NULL;
+  ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)piece * sizeof(float), &work));
+  int64_t leaf = layer_rank(l->e), one = 1;
+  float *part = at;
+  atoll_err err = atoll_comm_tree_sum(l->e->tensor, l->e->compute, layer_degree(l->e), 1, &leaf, &one, &part,
+                                      l->R * l->H, part, work, piece);
+  atoll_arena_release(l->e->work, mark);
+  return err;
+}
+
+atoll_err atoll_layer_check_tensor(const atoll_model *m, int degree) {
+  const atoll_model_params *c = atoll_model_config(m);
+  const struct {
+    const char *what;
+    int64_t n;
+  } divided[] = {{"heads", c->heads}, {"key heads", c->kv_heads}, {"columns in its MLP", c->ffn}};
+  if (degree < 1)
+    return atoll_fail(ATOLL_USAGE, "tensor parallelism of degree %d", degree);
+  for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
+    if (divided[i].n % degree)
+      return atoll_fail(ATOLL_USAGE, "tensor parallelism of degree %d does not divide the model's %lld %s", degree,
+                        (long long)divided[i].n, divided[i].what);
+  return ATOLL_OK;
+}
+
+/* The product that has the parameter for its matrix or bias; NULL: none. */
+static const program_op *user_of(const atoll_model *m, const program *p, int layer, int param) {
+  int list[LAYER_PARAMS], n = atoll_model_layer_params(m, layer, list, LAYER_PARAMS);
+  for (int i = 0; i < p->ops; i++) {
+    const program_op *o = &p->op[i];
+    if (o->split != SPLIT_NONE && ((o->weight >= 0 && o->weight < n && list[o->weight] == param) ||
+                                   (o->bias >= 0 && o->bias < n && list[o->bias] == param)))
+      return o;
+  }
+  return NULL;
+}
+
+atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank, int degree, atoll_tensor *block, int *n) {
+  const atoll_model_param *mp = atoll_model_param_at(m, param);
+  ATOLL_TRY(atoll_tensor_init(&block[0], mp->name, ATOLL_F32, mp->ndim, mp->shape, NULL));
+  *n = 1;
+  if (degree <= 1 || atoll_model_layer_kind(m, mp->layer) != ATOLL_LAYER_BLOCK)
+    return ATOLL_OK;
+  program p;
+  ATOLL_TRY(program_make(m, mp->layer, ATOLL_POLICY_EXACT2, degree, &p));
+  const program_op *o = user_of(m, &p, mp->layer, param);
+  if (!o || (o->split == SPLIT_ROWS && mp->ndim == 1))
+    return ATOLL_OK;
+  int dim = o->split == SPLIT_ROWS, parts = o->split == SPLIT_ROWS ? 1 : o->parts;
+  int64_t part = mp->shape[dim] / parts, mine = part / degree;
+  for (int i = 0; i < parts; i++) {
+    block[i] = block[0];
+    block[i].start[dim] = i * part + rank * mine;
+    block[i].local[dim] = mine;
+  }
+  *n = parts;
+  return ATOLL_OK;
+}
