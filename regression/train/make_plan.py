@@ -1,7 +1,8 @@
 """make_plan.py TEMPLATE MICRO_BATCH PIPELINE...   writes a plan by hand to standard output.
 
 TEMPLATE is a saved plan of the same job on the same ranks: its head (digests, batch) is taken over. A PIPELINE is its stages, separated by '/'; a stage is
-FIRST-LAST:RANK*COUNT,...: its layers (half-open) and its replicas, each one rank and how many micro-batches it takes, in ascending order of micro-batches.
+FIRST-LAST:RANKS*COUNT,...: its layers (half-open) and its replicas, each one rank, or several tensor ranks joined by '+', and how many micro-batches it takes, in
+ascending order of micro-batches.
 Predictions are left out, as by a person.
 """
 import re
@@ -31,10 +32,11 @@ for p, pipeline in enumerate(pipelines):
         out += ["        replicas:"]
         at = first
         for replica in replicas.split(","):
-            rank, n = map(int, replica.split("*"))
-            used.add(rank)
-            out += ["          - island: 0", "            ranks: [%d]" % rank, "            devices: [%d]" % rank]
-            out += ["            tensor: 1", "            context: 1", "            expert: 1", "            sequence_parallel: false", "            zero: 0"]
+            ranks, n = replica.split("*")
+            ranks, n = list(map(int, ranks.split("+"))), int(n)
+            used.update(ranks)
+            out += ["          - island: 0", "            ranks: %s" % ranks, "            devices: %s" % ranks]
+            out += ["            tensor: %d" % len(ranks), "            context: 1", "            expert: 1", "            sequence_parallel: false", "            zero: 0"]
             out += ["            micro_batch: %d" % micro_batch, "            first_micro_batch: %d" % at, "            micro_batches: %d" % n]
             at += n
     first += mine

@@ -166,6 +166,14 @@ static atoll_err write_rows(writer *w, const atoll_tensor *t, int64_t first, int
   return manifest_add_block(&w->pending, &b);
 }
 
+/* Datasets are named after tensors, so a file has one block of each. */
+static int has_block(const writer *w, const atoll_tensor *t) {
+  for (int i = 0; i < w->pending.blocks; i++)
+    if (!strcmp(w->pending.block[i].name, t->name))
+      return 1;
+  return 0;
+}
+
 static atoll_err write_tensor(writer *w, const atoll_tensor *t) {
   int64_t bytes = atoll_tensor_local_bytes(t), rows = t->ndim ? t->local[0] : 1;
   if (bytes == 0)
@@ -173,7 +181,7 @@ static atoll_err write_tensor(writer *w, const atoll_tensor *t) {
   int64_t row_bytes = bytes / rows;
   for (int64_t at = 0; at < rows;) {
     int64_t room = (CKPT_PAYLOAD_BYTES - w->payload) / row_bytes, left = rows - at;
-    if (w->store && room < 1) {
+    if (w->store && (room < 1 || has_block(w, t))) {
       ATOLL_TRY(close_image(w));
       continue;
     }
@@ -184,8 +192,6 @@ static atoll_err write_tensor(writer *w, const atoll_tensor *t) {
     int64_t n = room < 1 ? 1 : room < left ? room : left;
     ATOLL_TRY(write_rows(w, t, at, n));
     at += n;
-    if (at < rows) /* one block of a tensor per file: datasets are named after tensors */
-      ATOLL_TRY(close_image(w));
   }
   return ATOLL_OK;
 }

@@ -127,7 +127,9 @@ atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place
                               .S = plan->seq,
                               .slots = slots < 1 ? 1 : (int)slots,
                               .partials = atoll_plan_partials(plan, r->first_micro_batch, r->micro_batches),
-                              .train = 1};
+                              .train = 1,
+                              .tensor = r->tensor,
+                              .tensor_rank = place.slot > 0 ? place.slot % r->tensor : 0};
   return ATOLL_OK;
 }
 

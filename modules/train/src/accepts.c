@@ -8,7 +8,7 @@
 static atoll_err refuse(const char *axis, int pipeline, int stage, const char *found) {
   return atoll_fail(ATOLL_UNSUPPORTED,
                     "plan: pipeline %d stage %d uses %s (%s), which this program does not execute; it executes "
-                    "pipeline and data parallelism",
+                    "pipeline, data and tensor parallelism",
                     pipeline, stage, axis, found);
 }
 
@@ -17,8 +17,7 @@ static atoll_err accept_replica(const atoll_plan_replica *r, int p, int s) {
   const struct {
     const char *axis;
     int degree;
-  } axes[] = {
-      {"tensor parallelism", r->tensor}, {"context parallelism", r->context}, {"expert parallelism", r->expert}};
+  } axes[] = {{"context parallelism", r->context}, {"expert parallelism", r->expert}};
   for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
     if (axes[i].degree > 1) {
       snprintf(found, sizeof found, "degree %d", axes[i].degree);
@@ -30,9 +29,9 @@ static atoll_err accept_replica(const atoll_plan_replica *r, int p, int s) {
     snprintf(found, sizeof found, "stage %d", r->zero);
     return refuse("ZeRO", p, s, found);
   }
-  if (r->ranks != 1) {
-    snprintf(found, sizeof found, "%d ranks", r->ranks);
-    return refuse("several ranks per replica", p, s, found);
+  if (r->ranks != r->tensor) {
+    snprintf(found, sizeof found, "%d ranks, tensor degree %d", r->ranks, r->tensor);
+    return refuse("ranks outside a tensor group", p, s, found);
   }
   return ATOLL_OK;
 }
@@ -60,6 +59,20 @@ static atoll_err accept_range(const atoll_plan_range *r, int p, int s) {
   return ATOLL_OK;
 }
 
+/* Gradients are summed over ranks that hold the same part of a layer. */
+static atoll_err accept_degrees(const atoll_plan *plan, int p, int s) {
+  const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  char found[64];
+  for (int l = stage->chunk[0].first; l < stage->chunk[0].last; l++)
+    for (int r = 0; r < stage->replicas; r++)
+      if (stage->replica[r].tensor != team_degree(plan, l)) {
+        snprintf(found, sizeof found, "layer %d has degrees %d and %d", l, stage->replica[r].tensor,
+                 team_degree(plan, l));
+        return refuse("several tensor degrees of one layer", p, s, found);
+      }
+  return ATOLL_OK;
+}
+
 atoll_err atoll_train_accepts(const atoll_plan *plan) {
   if (strcmp(plan->schedule, "1f1b") != 0)
     return atoll_fail(ATOLL_UNSUPPORTED, "plan: schedule %s, this program executes 1f1b", plan->schedule);
@@ -72,6 +85,7 @@ atoll_err atoll_train_accepts(const atoll_plan *plan) {
         ATOLL_TRY(accept_range(&stage->range[r], p, s));
       for (int r = 0; r < stage->replicas; r++)
         ATOLL_TRY(accept_replica(&stage->replica[r], p, s));
+      ATOLL_TRY(accept_degrees(plan, p, s));
     }
   return ATOLL_OK;
 }
@@ -82,19 +96,17 @@ static atoll_err checkpoint_bytes(const atoll_model *model, const atoll_plan *pl
   const atoll_plan_stage *s = &plan->pipeline[pipeline].stage[stage];
   int rank = s->replica[replica].rank[0], params = atoll_model_params_count(model), n = 0;
   int *owners = calloc((size_t)plan->world + 1, sizeof *owners);
-  atoll_tensor *shares = calloc((size_t)params * STAGE_STORED, sizeof *shares);
+  atoll_tensor *shares = calloc((size_t)params * STAGE_STORED * ATOLL_LAYER_BLOCKS, sizeof *shares);
   atoll_err err = owners && shares ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "list of %d tensors", params);
   for (int i = 0; i < params && err == ATOLL_OK; i++) {
-    const atoll_model_param *p = atoll_model_param_at(model, i);
-    int count = team_owners(plan, p->layer, owners, plan->world), at = 0;
-    while (at < count && owners[at] != rank)
-      at++;
-    if (at == count)
-      continue;
-    atoll_tensor whole;
-    err = atoll_tensor_init(&whole, p->name, ATOLL_F32, p->ndim, p->shape, NULL);
-    for (int k = 0; k < STAGE_STORED && err == ATOLL_OK; k++)
-      atoll_ckpt_share(&whole, at, count, &shares[n++]);
+    team_part share;
+    atoll_tensor block[ATOLL_LAYER_BLOCKS];
+    int blocks = 0;
+    err = team_share(plan, model, i, rank, owners, plan->world, &share);
+    if (err == ATOLL_OK && share.parts > 0)
+      err = atoll_layer_blocks(model, i, 0, s->replica[replica].tensor, block, &blocks);
+    for (int k = 0; k < STAGE_STORED * blocks && err == ATOLL_OK; k++)
+      atoll_ckpt_share(&block[k % blocks], share.part, share.parts, &shares[n++]);
   }
   *bytes = err == ATOLL_OK && n > 0 ? atoll_ckpt_image_bytes(shares, n) : 0;
   free(owners);

@@ -198,10 +198,24 @@ void flow_destroy(flow **address) {
   *address = NULL;
 }
 
-static int peer(const flow *x, int stage, int64_t g) {
+static const atoll_plan_replica *other(const flow *x, int stage, int64_t g) {
   const atoll_plan *plan = x->p.plan;
   int r = atoll_plan_owner(plan, x->p.place.pipeline, stage, g);
-  return plan->pipeline[x->p.place.pipeline].stage[stage].replica[r].rank[0];
+  return &plan->pipeline[x->p.place.pipeline].stage[stage].replica[r];
+}
+
+/* What crosses a boundary is the same on all tensor ranks. Of replicas of one degree each rank talks to its like, of
+ * others the first to the first, which hands on what it gets. Returns -1 when this rank has nobody to talk to. */
+static int peer(const flow *x, int stage, int64_t g) {
+  const atoll_plan_replica *r = other(x, stage, g);
+  return r->tensor == x->replica->tensor ? r->rank[x->p.place.slot] : x->p.place.slot == 0 ? r->rank[0] : -1;
+}
+
+static atoll_err hand_on(const flow *x, int stage, int64_t g, float *what) {
+  const atoll_exec *e = &x->p.exec;
+  if (!e->tensor || other(x, stage, g)->tensor == x->replica->tensor)
+    return ATOLL_OK;
+  return atoll_comm_broadcast(e->tensor, e->compute, what, x->elements, ATOLL_F32, 0, NULL);
 }
 
 /* Tags tell directions apart; messages of one pair and tag match in order, and both sides go through micro-batches in
@@ -213,11 +227,12 @@ static atoll_err post_inputs(flow *x, int64_t upto) {
   if (x->first_stage)
     return ATOLL_OK;
   for (; x->x_posted < x->count && x->x_posted <= upto; x->x_posted++) {
-    int k = (int)(x->x_posted % x->inputs);
-    int64_t g = x->first + x->x_posted;
+    int k = (int)(x->x_posted % x->inputs), from = peer(x, x->p.place.stage - 1, x->first + x->x_posted);
+    if (from < 0)
+      continue;
     ATOLL_TRY(atoll_queue_wait(x->receive, x->x_free[k]));
-    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->x + k * x->elements, x->elements, ATOLL_F32,
-                              peer(x, x->p.place.stage - 1, g), TAG_FORWARD, x->x_got[k]));
+    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->x + k * x->elements, x->elements, ATOLL_F32, from, TAG_FORWARD,
+                              x->x_got[k]));
   }
   return ATOLL_OK;
 }
@@ -226,22 +241,25 @@ static atoll_err post_gradients(flow *x, int64_t upto) {
   if (x->last_stage)
     return ATOLL_OK;
   for (; x->dy_posted < x->count && x->dy_posted <= upto; x->dy_posted++) {
-    int k = (int)(x->dy_posted % RING);
-    int64_t g = x->first + x->dy_posted;
+    int k = (int)(x->dy_posted % RING), from = peer(x, x->p.place.stage + 1, x->first + x->dy_posted);
+    if (from < 0)
+      continue;
     ATOLL_TRY(atoll_queue_wait(x->receive, x->dy_free[k]));
-    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->dy + k * x->elements, x->elements, ATOLL_F32,
-                              peer(x, x->p.place.stage + 1, g), TAG_BACKWARD, x->dy_got[k]));
+    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->dy + k * x->elements, x->elements, ATOLL_F32, from,
+                              TAG_BACKWARD, x->dy_got[k]));
   }
   return ATOLL_OK;
 }
 
 static atoll_err send_output(flow *x, int64_t i) {
   const atoll_exec *e = &x->p.exec;
-  int k = (int)(i % RING);
+  int k = (int)(i % RING), to = peer(x, x->p.place.stage + 1, x->first + i);
+  if (to < 0)
+    return ATOLL_OK;
   ATOLL_TRY(atoll_queue_record(e->compute, x->y_ready[k]));
   ATOLL_TRY(atoll_queue_wait(e->comm, x->y_ready[k]));
-  return atoll_comm_send(x->p.world, e->comm, x->y + k * x->elements, x->elements, ATOLL_F32,
-                         peer(x, x->p.place.stage + 1, x->first + i), TAG_FORWARD, x->y_sent[k]);
+  return atoll_comm_send(x->p.world, e->comm, x->y + k * x->elements, x->elements, ATOLL_F32, to, TAG_FORWARD,
+                         x->y_sent[k]);
 }
 
 /* The compute queue waits for a message, or for a buffer that one still uses. */
@@ -262,6 +280,7 @@ static atoll_err run_forward(flow *x, const atoll_call *c, int64_t i, double *lo
     int n = (int)(i % x->inputs);
     in = x->x + n * x->elements;
     ATOLL_TRY(wait_for(x, x->x_got[n]));
+    ATOLL_TRY(hand_on(x, x->p.place.stage - 1, x->first + i, in));
   }
   if (!x->last_stage) {
     out = x->y + k * x->elements;
@@ -337,6 +356,7 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
     ATOLL_TRY(post_gradients(x, i));
     dy = x->dy + k * x->elements;
     ATOLL_TRY(wait_for(x, x->dy_got[k]));
+    ATOLL_TRY(hand_on(x, p->place.stage + 1, g, dy));
   }
   if (!x->first_stage) {
     dx = x->dx + k * x->elements;
@@ -352,10 +372,10 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
     ATOLL_TRY(atoll_queue_record(e->compute, x->x_free[i % x->inputs]));
   if (!x->last_stage)
     ATOLL_TRY(atoll_queue_record(e->compute, x->dy_free[k]));
-  if (!x->first_stage) {
+  int to = x->first_stage ? -1 : peer(x, p->place.stage - 1, g);
+  if (to >= 0) {
     ATOLL_TRY(atoll_queue_wait(e->comm, x->dx_ready[k]));
-    ATOLL_TRY(atoll_comm_send(p->world, e->comm, dx, x->elements, ATOLL_F32, peer(x, p->place.stage - 1, g),
-                              TAG_BACKWARD, x->dx_sent[k]));
+    ATOLL_TRY(atoll_comm_send(p->world, e->comm, dx, x->elements, ATOLL_F32, to, TAG_BACKWARD, x->dx_sent[k]));
   }
   ATOLL_TRY(partials_close(sums, p->stage, e, g));
   t->wait += t1 - t0;
@@ -363,6 +383,9 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
   t->backwards++;
   return ATOLL_OK;
 }
+
+/* Tensor ranks have the same losses. */
+static int tells_loss(const flow *x) { return x->last_stage && x->p.place.slot == 0; }
 
 atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_times *times) {
   memset(times, 0, sizeof *times);
@@ -385,7 +408,7 @@ atoll_err flow_step(flow *x, int64_t step, partials *sums, double *losses, flow_
   }
   ATOLL_TRY(atoll_queue_sync(x->p.exec.compute));
   ATOLL_TRY(atoll_queue_sync(x->p.exec.comm));
-  for (int64_t g = x->first; x->last_stage && g < x->first + x->count; g++)
+  for (int64_t g = x->first; tells_loss(x) && g < x->first + x->count; g++)
     losses[g] = x->loss_sum[g];
   atoll_data_prefetch(x->p.train, x->p.seed, step + 1, x->p.plan->global_batch, sample_of(x->p.plan, x->first),
                       x->B * x->count);
@@ -443,6 +466,10 @@ atoll_err flow_validate(flow *x, int64_t rounds, int64_t windows, double *losses
     }
     ATOLL_TRY(atoll_queue_sync(p->exec.compute));
     ATOLL_TRY(atoll_queue_sync(p->exec.comm));
+  }
+  if (!tells_loss(x)) {
+    memset(losses, 0, (size_t)(rounds * p->plan->micro_batches) * sizeof *losses);
+    memset(tokens, 0, (size_t)(rounds * p->plan->micro_batches) * sizeof *tokens);
   }
   return ATOLL_OK;
 }

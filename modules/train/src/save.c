@@ -14,14 +14,23 @@ static const struct {
 } stored[STAGE_STORED] = {
     {ATOLL_STAGE_PARAM, "param"}, {ATOLL_STAGE_MOMENT1, "moment1"}, {ATOLL_STAGE_MOMENT2, "moment2"}};
 
+/* Which block of its parameter tensor i is. */
+static int block_number(const int *index, int i) {
+  int n = 0;
+  while (i > 0 && index[i - 1] == index[i])
+    i--, n++;
+  return n;
+}
+
 /* This rank's tensors under their logical names. whole: all it holds (to load); otherwise its share of what it owns (to
- * save). */
+ * save): first block of each, then second ones, because an image has one block of a tensor at most. */
 static atoll_err list_tensors(session *s, int whole, atoll_tensor **out, int *n) {
   *out = NULL;
   *n = 0;
   if (!s->stage)
     return ATOLL_OK;
-  for (int k = 0; k < STAGE_STORED; k++) {
+  for (int pass = 0; pass < STAGE_STORED * ATOLL_LAYER_BLOCKS; pass++) {
+    int k = pass % STAGE_STORED, number = pass / STAGE_STORED;
     const atoll_tensor *tensors;
     const int *index;
     int count;
@@ -31,8 +40,8 @@ static atoll_err list_tensors(session *s, int whole, atoll_tensor **out, int *n)
       return atoll_fail(ATOLL_NOMEM, "list of %d tensors", *n + count);
     *out = grown;
     for (int i = 0; i < count; i++) {
-      int parts = s->team.share_parts[index[i]];
-      if (!whole && parts == 0)
+      const team_part *share = &s->team.share[index[i]];
+      if (block_number(index, i) != number || (!whole && share->parts == 0))
         continue;
       atoll_tensor t = tensors[i];
       const char *name = atoll_model_param_at(s->model, index[i])->name;
@@ -41,10 +50,29 @@ static atoll_err list_tensors(session *s, int whole, atoll_tensor **out, int *n)
       if (whole)
         grown[(*n)++] = t;
       else
-        atoll_ckpt_share(&t, s->team.share_part[index[i]], parts, &grown[(*n)++]);
+        atoll_ckpt_share(&t, share->part, share->parts, &grown[(*n)++]);
     }
   }
   return ATOLL_OK;
+}
+
+/* Tensor ranks compute what they do not divide alike, to the bit. Were it otherwise on one of them, its model would be
+ * another one, and the loss would hide it for long. */
+static atoll_err check_alike(session *s) {
+  atoll_digester *d = NULL;
+  const atoll_tensor *tensors;
+  const int *index;
+  int n;
+  if (!s->tensor)
+    return ATOLL_OK;
+  ATOLL_TRY(atoll_stage_tensors(s->stage, ATOLL_STAGE_PARAM, &tensors, &index, &n));
+  ATOLL_TRY(atoll_digester_create(&d));
+  for (int i = 0; i < n; i++)
+    if (!s->team.share[index[i]].divided)
+      atoll_digester_add(d, tensors[i].data, (size_t)atoll_tensor_local_bytes(&tensors[i]));
+  atoll_digest mine = atoll_digester_value(d);
+  atoll_digester_destroy(&d);
+  return atoll_agree_digest(atoll_comm_mpi(s->tensor), "parameters that tensor ranks do not divide", mine);
 }
 
 atoll_err session_save(session *s, const char *reason) {
@@ -57,6 +85,8 @@ atoll_err session_save(session *s, const char *reason) {
   atoll_err err = atoll_plan_to_text(s->plan, &plan, &plan_bytes);
   if (err == ATOLL_OK)
     err = list_tensors(s, 0, &tensors, &n);
+  ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, err));
+  err = check_alike(s);
   ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, err));
   atoll_ckpt_meta meta = {.step = s->step,
                           .attempt = s->attempt,

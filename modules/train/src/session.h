@@ -59,7 +59,8 @@ typedef struct session {
   atoll_queue *out;                /* of the host: small agreements */
   atoll_exec exec;
   atoll_stage *stage;
-  int partials; /* gradient buffers of the stage */
+  int partials;       /* gradient buffers of the stage */
+  atoll_comm *tensor; /* the ranks of this one's replica, NULL when it is alone */
   team team;
   int team_made;
   flow *flow;
@@ -67,7 +68,7 @@ typedef struct session {
   char *options_yaml, *origins, *command;
   char identity[33], plan_digest[33], model_digest[33], data_digest[33];
   double ceiling;            /* FLOP/s of all ranks' devices, NaN when not measured */
-  double *by_param, *shared; /* [params]; [params + G] */
+  double *by_param, *shared; /* [params]; [params x largest tensor degree + G] */
 
   /* State that a checkpoint carries. */
   int64_t step, tokens, skipped, skipped_in_row;

@@ -320,6 +320,20 @@ static atoll_err settle_plan(session *s, const atoll_ckpt_meta *meta) {
 /* ---- stage --------------------------------------------------------------------------------------------------------
  */
 
+/* Each replica of several ranks is a group, of a colour that counts replicas. */
+static atoll_err make_group(session *s) {
+  int colour = -1, replicas = 0;
+  for (int p = 0; p < s->plan->pipelines; p++)
+    for (int i = 0; i < s->plan->pipeline[p].stages; i++) {
+      const atoll_plan_stage *stage = &s->plan->pipeline[p].stage[i];
+      if (s->place.pipeline == p && s->place.stage == i && stage->replica[s->place.replica].tensor > 1)
+        colour = replicas + s->place.replica;
+      replicas += stage->replicas;
+    }
+  return team_degree(s->plan, -1) > 1 ? atoll_comm_split(s->world, colour, s->place.slot, "tensor", &s->tensor)
+                                      : ATOLL_OK;
+}
+
 static atoll_err make_stage(session *s) {
   const atoll_topo_device *d = &s->topo->device[s->my_device];
   int64_t budget =
@@ -329,10 +343,12 @@ static atoll_err make_stage(session *s) {
                          .compute = s->compute,
                          .copy = s->compute,
                          .comm = s->messages,
+                         .tensor = s->tensor,
                          .mem = s->mem,
                          .kernels = s->kernels,
                          .perf = s->perf};
-  s->shared = calloc((size_t)atoll_model_params_count(s->model) + (size_t)s->plan->micro_batches, sizeof *s->shared);
+  size_t norms = (size_t)atoll_model_params_count(s->model) * (size_t)team_degree(s->plan, -1);
+  s->shared = calloc(norms + (size_t)s->plan->micro_batches, sizeof *s->shared);
   if (!s->shared)
     return atoll_fail(ATOLL_NOMEM, "norms and losses");
   if (s->place.stage < 0)
@@ -609,6 +625,7 @@ static atoll_err prepare(session *s) {
     ATOLL_TRY_GOTO(err, done, find_checkpoint(s, dir, sizeof dir, &meta));
   ATOLL_TRY_GOTO(err, done, settle_plan(s, dir[0] ? &meta : NULL));
   phase(s, "stage");
+  ATOLL_TRY_GOTO(err, done, make_group(s));
   ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, make_stage(s)));
   ATOLL_TRY_GOTO(err, done, team_create(s->world, s->plan, s->model, s->stage, &s->exec, &s->team));
   s->team_made = 1;
@@ -692,6 +709,7 @@ void session_close(session *s) {
   free(s->backward.v);
   free(s->update.v);
   free(s->wait.v);
+  atoll_comm_destroy(&s->tensor);
   atoll_comm_destroy(&s->world);
   atoll_rundir_close(&s->dir);
   atoll_watch_stop(&s->watch);

@@ -1,7 +1,8 @@
 /* One step: pipeline, sums over ranks, the guard, the update. Every rank computes the same loss, norm and decision from
  * the same numbers.
  *
- * One reduction carries each parameter's sum of squares and each micro-batch's loss. Each entry has exactly one
+ * One reduction carries each parameter's sum of squares, by tensor rank where these divide it, and each micro-batch's
+ * loss. Each entry has exactly one
  * contributor and zeros from everyone else, so the library's order of summation cannot change a bit; the totals are
  * then added in the order of the model's parameters and of the global micro-batches. */
 #include "session.h"
@@ -16,22 +17,24 @@
 
 /* Sum of squares of this rank's share, and of its micro-batches' losses, over all ranks. */
 static atoll_err share_norms(session *s, int buffer, double *norm, double *loss) {
-  int params = atoll_model_params_count(s->model);
+  int params = atoll_model_params_count(s->model), degree = team_degree(s->plan, -1), norms = params * degree;
   int64_t G = s->plan->micro_batches;
   memset(s->by_param, 0, (size_t)params * sizeof *s->by_param);
+  memset(s->shared, 0, (size_t)norms * sizeof *s->shared);
   if (s->stage) {
     ATOLL_TRY(atoll_stage_sum_squares(s->stage, buffer, s->by_param));
     ATOLL_TRY(atoll_queue_sync(s->compute));
   }
   for (int i = 0; i < params; i++)
-    s->shared[i] = s->team.counts_norm[i] ? s->by_param[i] : 0;
-  ATOLL_TRY(atoll_comm_allreduce(s->world, s->out, s->shared, s->shared, params + G, ATOLL_F64, ATOLL_SUM, NULL));
+    if (s->team.share[i].parts > 0 && s->team.share[i].part == 0)
+      s->shared[i * degree + s->place.slot] = s->by_param[i];
+  ATOLL_TRY(atoll_comm_allreduce(s->world, s->out, s->shared, s->shared, norms + G, ATOLL_F64, ATOLL_SUM, NULL));
   ATOLL_TRY(atoll_queue_sync(s->out));
   double squares = 0, sum = 0;
-  for (int i = 0; i < params; i++)
+  for (int i = 0; i < norms; i++)
     squares += s->shared[i];
   for (int64_t g = 0; g < G; g++)
-    sum += s->shared[params + g];
+    sum += s->shared[norms + g];
   *norm = sqrt(squares);
   *loss = sum / (double)atoll_data_targets(s->train, (uint64_t)s->job->train.seed, s->step, s->plan->global_batch);
   return ATOLL_OK;
@@ -56,12 +59,12 @@ static atoll_err apply_update(session *s, int buffer, double norm) {
 
 /* Forward, backward and the sums; *buffer is the gradient buffer that holds the total. */
 static atoll_err run_pipeline(session *s, partials *sums, flow_times *times, int *buffer, atoll_step_report *report) {
-  int params = atoll_model_params_count(s->model);
-  memset(s->shared + params, 0, (size_t)s->plan->micro_batches * sizeof *s->shared);
+  double *losses = s->shared + atoll_model_params_count(s->model) * team_degree(s->plan, -1);
+  memset(losses, 0, (size_t)s->plan->micro_batches * sizeof *losses);
   double t0 = atoll_clock_now();
   atoll_perf_begin(s->perf, s->region[REGION_PIPELINE]);
   if (s->stage)
-    ATOLL_TRY(flow_step(s->flow, s->step, sums, s->shared + params, times));
+    ATOLL_TRY(flow_step(s->flow, s->step, sums, losses, times));
   atoll_perf_end(s->perf, s->region[REGION_PIPELINE]);
   double t1 = atoll_clock_now();
   report->pipeline = t1 - t0;

@@ -1,6 +1,7 @@
 /* Who owns what, and sums over owners.
  *
- * A layer is owned by the ranks of every replica, in every pipeline, whose stage contains it. Neighbouring layers with
+ * A layer is owned by the ranks of every replica, in every pipeline, whose stage contains it; tensor ranks of a replica
+ * hold different parts, and sum with those of the same tensor rank elsewhere. Neighbouring layers with
  * the same owners form a segment; a segment's gradients are one contiguous range of each owner's flat buffer, summed
  * over the fixed tree in one call. With one pipeline a segment is a stage; pipelines that cut the model differently
  * give more and smaller segments.
@@ -15,22 +16,38 @@
 
 #include "atoll/clock.h"
 
-int team_owners(const atoll_plan *plan, int layer, int *ranks, int cap) {
+static int holds(const atoll_plan_stage *stage, int layer) {
+  int found = 0;
+  for (int c = 0; c < stage->chunks; c++)
+    found |= layer >= stage->chunk[c].first && layer < stage->chunk[c].last;
+  return found;
+}
+
+int team_owners(const atoll_plan *plan, int layer, int tensor_rank, int *ranks, int cap) {
   int n = 0;
   for (int p = 0; p < plan->pipelines; p++)
     for (int s = 0; s < plan->pipeline[p].stages; s++) {
       const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
-      int holds = 0;
-      for (int c = 0; c < stage->chunks; c++)
-        holds |= layer >= stage->chunk[c].first && layer < stage->chunk[c].last;
-      for (int r = 0; holds && r < stage->replicas; r++)
-        for (int k = 0; k < stage->replica[r].ranks; k++) {
-          if (n < cap)
-            ranks[n] = stage->replica[r].rank[k];
-          n++;
-        }
+      for (int r = 0; holds(stage, layer) && r < stage->replicas; r++)
+        for (int k = 0; k < stage->replica[r].ranks; k++)
+          if (tensor_rank < 0 || k % stage->replica[r].tensor == tensor_rank) {
+            if (n < cap)
+              ranks[n] = stage->replica[r].rank[k];
+            n++;
+          }
     }
   return n;
+}
+
+int team_degree(const atoll_plan *plan, int layer) {
+  int most = 1;
+  for (int p = 0; p < plan->pipelines; p++)
+    for (int s = 0; s < plan->pipeline[p].stages; s++) {
+      const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+      for (int r = 0; (layer < 0 || holds(stage, layer)) && r < stage->replicas; r++)
+        most = stage->replica[r].tensor > most ? stage->replica[r].tensor : most;
+    }
+  return most;
 }
 
 static int position(const int *ranks, int n, int rank) {
@@ -85,7 +102,7 @@ int64_t team_work_elements(const atoll_plan *plan, int pipeline, int stage) {
   int most = 0;
   for (int c = 0; c < s->chunks; c++)
     for (int layer = s->chunk[c].first; layer < s->chunk[c].last; layer++) {
-      int n = team_owners(plan, layer, NULL, 0);
+      int n = team_owners(plan, layer, 0, NULL, 0);
       most = n > most ? n : most;
     }
   int64_t work = most > 1 ? atoll_comm_tree_sum_work(most, most_parts(plan), TRAIN_PIECE) : 0;
@@ -108,6 +125,8 @@ static team_range range_of(atoll_stage *stage, const atoll_stage_params *sp, con
   for (int i = 0; i < n; i++)
     if (index[i] == param) {
       int64_t at = (const float *)tensors[i].data - base;
+      while (i + 1 < n && index[i + 1] == param)
+        i++;
       return (team_range){at, (i + 1 < n ? (const float *)tensors[i + 1].data - base : all) - at};
     }
   return (team_range){0, 0};
@@ -145,13 +164,30 @@ static atoll_err segment_ranges(const atoll_model *model, atoll_stage *stage, co
   return ATOLL_OK;
 }
 
+atoll_err team_share(const atoll_plan *plan, const atoll_model *model, int param, int rank, int *owners, int cap,
+                     team_part *out) {
+  int layer = atoll_model_param_at(model, param)->layer, degree = team_degree(plan, layer), n;
+  int slot = atoll_plan_find(plan, rank).slot;
+  int64_t mine = 0;
+  atoll_tensor block[ATOLL_LAYER_BLOCKS];
+  ATOLL_TRY(atoll_layer_blocks(model, param, 0, degree, block, &n));
+  for (int i = 0; i < n; i++)
+    mine += atoll_tensor_local_count(&block[i]);
+  out->divided = mine < atoll_tensor_global_count(&block[0]);
+  int tensor_rank = !out->divided ? -1 : slot > 0 ? slot % degree : 0;
+  n = team_owners(plan, layer, tensor_rank, owners, cap);
+  out->part = position(owners, n, rank);
+  out->parts = out->part < 0 ? 0 : n;
+  return ATOLL_OK;
+}
+
 static atoll_err find_partners(const atoll_plan *plan, const atoll_model *model, team *t, int *a, int *b) {
   t->tied_from = -1;
   for (int i = 0; i < atoll_model_params_count(model); i++) {
     const atoll_model_param *mp = atoll_model_param_at(model, i);
     if (mp->tied_layer < 0)
       continue;
-    int na = team_owners(plan, mp->layer, a, t->size), nb = team_owners(plan, mp->tied_layer, b, t->size);
+    int na = team_owners(plan, mp->layer, -1, a, t->size), nb = team_owners(plan, mp->tied_layer, -1, b, t->size);
     for (int side = 0; side < 2; side++) { /* ranks that hold only x ask y's owners in turn */
       const int *x = side ? b : a, *y = side ? a : b;
       int nx = side ? nb : na, ny = side ? na : nb, asked = 0;
@@ -182,16 +218,14 @@ atoll_err team_create(atoll_comm *world, const atoll_plan *plan, const atoll_mod
   int layers = atoll_model_layers(model), params = atoll_model_params_count(model);
   int *owners = calloc((size_t)t->size * 2, sizeof *owners), *before = owners ? owners + t->size : NULL, n_before = -1;
   t->segment = calloc((size_t)layers, sizeof *t->segment);
-  t->counts_norm = calloc((size_t)params, 1);
-  t->share_part = calloc((size_t)params * 2, sizeof *t->share_part);
-  atoll_err err = owners && t->segment && t->counts_norm && t->share_part
+  t->share = calloc((size_t)params, sizeof *t->share);
+  atoll_err err = owners && t->segment && t->share
                       ? ATOLL_OK
                       : atoll_fail(ATOLL_NOMEM, "groups of %d ranks and %d layers", t->size, layers);
   ATOLL_TRY_GOTO(err, done, atoll_agree(atoll_comm_mpi(world), err));
-  t->share_parts = t->share_part + params;
 
   for (int layer = 0; layer < layers; layer++) {
-    int n = team_owners(plan, layer, owners, t->size);
+    int n = team_owners(plan, layer, -1, owners, t->size);
     if (n != n_before || memcmp(owners, before, (size_t)n * sizeof *owners) != 0) {
       t->segment[t->segments++].first = layer;
       memcpy(before, owners, (size_t)n * sizeof *owners);
@@ -199,19 +233,17 @@ atoll_err team_create(atoll_comm *world, const atoll_plan *plan, const atoll_mod
     }
     t->segment[t->segments - 1].last = layer + 1;
   }
-  for (int i = 0; i < params; i++) {
-    int n = team_owners(plan, atoll_model_param_at(model, i)->layer, owners, t->size);
-    int at = position(owners, n, t->rank);
-    t->counts_norm[i] = at == 0;
-    t->share_part[i] = at < 0 ? 0 : at;
-    t->share_parts[i] = at < 0 ? 0 : n;
-  }
-  ATOLL_TRY_GOTO(err, done, atoll_agree(atoll_comm_mpi(world), find_partners(plan, model, t, owners, before)));
+  for (int i = 0; i < params && err == ATOLL_OK; i++)
+    err = team_share(plan, model, i, t->rank, owners, t->size, &t->share[i]);
+  if (err == ATOLL_OK)
+    err = find_partners(plan, model, t, owners, before);
+  ATOLL_TRY_GOTO(err, done, atoll_agree(atoll_comm_mpi(world), err));
 
   atoll_plan_place place = atoll_plan_find(plan, t->rank);
   for (int k = 0; k < t->segments; k++) {
     team_segment *seg = &t->segment[k];
-    int n = team_owners(plan, seg->first, owners, t->size), mine = position(owners, n, t->rank) >= 0;
+    int n = team_owners(plan, seg->first, -1, owners, t->size), mine = position(owners, n, t->rank) >= 0;
+    n = team_owners(plan, seg->first, 0, NULL, 0);
     if (mine) {
       const atoll_plan_stage *ps = &plan->pipeline[place.pipeline].stage[place.stage];
       atoll_stage_params sp = {.first = ps->chunk[0].first, .last = ps->chunk[0].last};
@@ -219,7 +251,7 @@ atoll_err team_create(atoll_comm *world, const atoll_plan *plan, const atoll_mod
     }
     ATOLL_TRY_GOTO(err, done, atoll_agree(atoll_comm_mpi(world), err));
     if (n > 1)
-      ATOLL_TRY_GOTO(err, done, atoll_comm_split(world, mine ? 0 : -1, t->rank, "gradients", &seg->comm));
+      ATOLL_TRY_GOTO(err, done, atoll_comm_split(world, mine ? place.slot : -1, t->rank, "gradients", &seg->comm));
   }
   if (place.stage >= 0)
     t->work_elements = team_work_elements(plan, place.pipeline, place.stage);
@@ -239,8 +271,7 @@ void team_destroy(team *t, const atoll_exec *exec) {
   if (t->work)
     atoll_mem_free(exec->mem, &t->work);
   free(t->segment);
-  free(t->counts_norm);
-  free(t->share_part);
+  free(t->share);
   memset(t, 0, sizeof *t);
 }
 

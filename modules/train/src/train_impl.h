@@ -53,18 +53,23 @@ typedef struct team_range {
 
 typedef struct team_segment { /* layers whose set of owners is the same */
   int first, last;
-  atoll_comm *comm; /* its owners; NULL when this rank is not one, or the only one */
+  atoll_comm *comm; /* its owners of this tensor rank; NULL when this rank is not one, or the only one */
   team_range range[TEAM_RANGES];
   int ranges;
 } team_segment;
+
+/* A rank's share of a parameter among those who hold the same of it: all owners, or where tensor ranks divide it those
+ * of one tensor rank. */
+typedef struct team_part {
+  int part, parts; /* parts 0: no owner */
+  int divided;
+} team_part;
 
 typedef struct team {
   int rank, size;
   int segments;
   team_segment *segment;
-  unsigned char *counts_norm; /* per model parameter: this rank contributes its sum of squares */
-  int *share_part,
-      *share_parts; /* per model parameter: this rank's share in writing a checkpoint; parts 0 = not an owner */
+  team_part *share; /* per model parameter: in writing a checkpoint; part 0 tells the norm */
   /* Tied tensor whose other use lives elsewhere. */
   int tied_from;             /* rank that sends the other use's sum here, or -1 */
   int tied_to[64], tied_tos; /* ranks that take a sum from this one */
@@ -82,8 +87,13 @@ atoll_err team_reduce(team *t, atoll_comm *world, const atoll_exec *exec, atoll_
                       double *tied_seconds);
 /* Elements of tree-sum workspace that a replica's rank takes. */
 int64_t team_work_elements(const atoll_plan *plan, int pipeline, int stage);
-/* Largest number of ranks that own any layer of the stage. */
-int team_owners(const atoll_plan *plan, int layer, int *ranks, int cap);
+/* Ranks that own a layer, of one tensor rank or (-1) of all. Fills at most cap, returns how many there are. */
+int team_owners(const atoll_plan *plan, int layer, int tensor_rank, int *ranks, int cap);
+/* Largest tensor degree of a replica that holds the layer; of any replica when layer < 0. */
+int team_degree(const atoll_plan *plan, int layer);
+/* owners: scratch of cap entries. */
+atoll_err team_share(const atoll_plan *plan, const atoll_model *model, int param, int rank, int *owners, int cap,
+                     team_part *out);
 
 /* ---- flow -------------------------------------------------------------------------------------------------------- */
 

@@ -73,8 +73,8 @@ ATOLL_API atoll_err atoll_job_check(atoll_job *job);
  * tokens. For atoll_plan_problem. */
 ATOLL_API atoll_err atoll_train_extra_bytes(const atoll_model *model, const atoll_plan *plan, int pipeline, int stage,
                                             int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);
-/** Axes that train executes: pipeline, data (with unequal micro-batch counts). UNSUPPORTED names the first other axis
- * and its stage. */
+/** Axes that train executes: pipeline, data (with unequal micro-batch counts), tensor (one degree per layer).
+ * UNSUPPORTED names the first other axis and its stage. */
 ATOLL_API atoll_err atoll_train_accepts(const atoll_plan *plan);
 
 /** Collective. Adds to profile the layer times of this model on each rank's device, shared by all: at the micro-batch

@@ -1,0 +1,76 @@
+# Tensor ranks: plans by hand in which replicas are groups of 2 and 4, alone, with pipeline and data parallelism, and beside stages of another degree, train as one rank does
+# but for the order of sums, on the CPU and on the asynchronous test device. A checkpoint of 2 tensor ranks goes on with 1 and 4; one rank killed ends all; heads that a degree
+# does not divide are refused.
+. "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
+. "$ATOLL_SOURCE_DIR/regression/train/job.sh"
+write_job job.yaml
+sed -i 's/heads: 2/heads: 4/; s/^plan.micro_batch.*/plan.micro_batch: 1/; s/steps: 20, decay_steps: 20/steps: 10, decay_steps: 10/; s/validate_every: 10/validate_every: 5/' job.yaml
+by_hand() { # NAME RANKS PIPELINE...: NAME.yaml
+  local name=$1 ranks=$2
+  shift 2
+  python3 "$(sourcefile regression/train/make_plan.py)" "template$ranks/plan.yaml" 1 "$@" >"$name.yaml" || fail "plan $name"
+}
+near() { # DIR DIR: measured within 1e-6
+  run "$(atoll atoll-inspect)" diff --tolerance 1e-5 "$1" "$2"
+  says 'loss agrees within the tolerance in 10 common rows'
+  says 'gradient_norm agrees within the tolerance in 10 common rows'
+  says 'validation_loss agrees within the tolerance in 2 common rows'
+}
+train 1 base
+for n in 2 3 4; do
+  train "$n" "template$n" train.steps=0
+done
+shape() { # NAME RANKS DEVICES PIPELINE...
+  local name=$1 ranks=$2 devices=$3 device
+  shift 3
+  by_hand "$name" "$ranks" "$@"
+  for device in $devices; do
+    train "$ranks" "$name-$device" plan.load="$name.yaml" train.device="$device"
+    near base "$name-$device"
+  done
+}
+shape two 2 'cpu async' '0-5:0+1*8'
+shape four 4 cpu '0-5:0+1+2+3*8'
+shape pipeline 4 cpu '0-2:0+2*8/2-5:1+3*8'
+shape data 4 cpu '0-5:0+1*5,2+3*3'
+shape all 4 'cpu async' '0-2:0+1*8/2-5:3*5,2*3'
+shape widening 3 cpu '0-2:1*8/2-5:2+0*8'
+same two-cpu two-async # order of sums over ranks is fixed
+expect 76 "$(atoll atoll-inspect)" diff base two-cpu # which is not the order of one rank: the plan was executed
+
+# The other families.
+for family in llama bert; do
+  more="model.family=$family model.dropout=0.1 model.vocab=260"
+  # shellcheck disable=SC2086
+  train 1 "$family-base" $more
+  # shellcheck disable=SC2086
+  train 2 "$family-template" $more train.steps=0
+  python3 "$(sourcefile regression/train/make_plan.py)" "$family-template/plan.yaml" 1 '0-5:0+1*8' >"$family.yaml" || fail "plan $family"
+  # shellcheck disable=SC2086
+  train 2 "$family-two" $more plan.load="$family.yaml"
+  near "$family-base" "$family-two"
+done
+
+# From 2 tensor ranks to 1 and 4, and back.
+train 2 half plan.load=two.yaml train.steps=5
+cp -r half one && cp -r half more || fail 'copies'
+train 1 one
+near base one
+train 4 more plan.load=four.yaml
+near base more
+train 2 more plan.load=two.yaml train.steps=12
+
+# One rank killed between two sums of its group.
+ATOLL_FAULT=kill:train.backward:3:1 timeout 60 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=killed run.silence=4s plan.load=two.yaml >"$ATOLL_LAST_OUT" 2>&1 </dev/null
+got=$?
+[ "$got" != 0 ] && [ "$got" != 124 ] || fail "a rank was killed, but the job ended with $got"
+
+# 3 heads on 2 ranks.
+train 2 odd model.heads=1 train.steps=0
+python3 "$(sourcefile regression/train/make_plan.py)" odd/plan.yaml 1 '0-5:0+1*8' >odd.yaml || fail 'plan odd'
+expect 64 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=refused model.heads=1 plan.load=odd.yaml
+says "degree 2 does not divide the model's 1 heads"
+# Replicas of one layer that are divided differently.
+by_hand unequal 3 '0-5:0+1*5,2*3'
+expect 67 mpi 3 "$(atoll atoll-train)" job.yaml run.dir=unequal plan.load=unequal.yaml
+says 'pipeline 0 stage 0 uses several tensor degrees of one layer'
