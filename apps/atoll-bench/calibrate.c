@@ -68,7 +68,7 @@ close_store:
 static atoll_err report(const atoll_job *job, const here *x, json_t *out) {
   json_t *rows = json_array();
   json_object_set_new(out, "model", json_string(job->model.preset));
-  json_object_set_new(out, "dtype", json_string("f32"));
+  json_object_set_new(out, "dtype", json_string(atoll_dtype_name((atoll_dtype)job->model.dtype)));
   json_object_set_new(out, "ranks", json_integer(atoll_comm_size(x->comm)));
   json_object_set_new(out, "T", json_integer((json_int_t)job->train.seq));
   json_object_set_new(out, "rows", rows);

@@ -25,7 +25,7 @@ static const atoll_cli_flag flags[] = {
     {"batch", "B", "step: samples per micro-batch; default 4. calibrate: the only one; default what a plan may use."},
     {"seq", "T", "step, calibrate: tokens per sample; default 256, calibrate: the job's."},
     {"micro-batches", "M", "step: micro-batches per step; default 1, with several ranks 8."},
-    {"dtype", "TYPE", "step: f32."},
+    {"dtype", "TYPE", "step, calibrate: f32 or bf16; default train.dtype of the job."},
     {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
     {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9."},
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
@@ -133,6 +133,15 @@ static atoll_err write_figures(const atoll_cli *cli, json_t *out) {
   return err;
 }
 
+static atoll_err set_dtype(const atoll_cli *cli, atoll_opts *opts) {
+  char assignment[64];
+  const char *dtype = atoll_cli_value(cli, "dtype");
+  if (!dtype)
+    return ATOLL_OK;
+  snprintf(assignment, sizeof assignment, "train.dtype=%s", dtype);
+  return atoll_opts_set(opts, assignment);
+}
+
 static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
   const char *name = atoll_cli_operand(cli, 0), *names[BENCHES];
   const bench *b = NULL;
@@ -194,6 +203,8 @@ int main(int argc, char **argv) {
     err = atoll_job_init(&job, atoll_cli_opts(cli));
   if (err == ATOLL_OK)
     err = atoll_cli_parse(cli, argc, argv, &done);
+  if (err == ATOLL_OK && !done)
+    err = set_dtype(cli, atoll_cli_opts(cli));
   if (done || err != ATOLL_OK) {
     int status = atoll_cli_finish(err);
     atoll_cli_destroy(&cli);

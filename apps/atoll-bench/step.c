@@ -143,7 +143,7 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     double gflops = 6e-9 * (double)atoll_model_matmul_elements(atoll_trainer_model(t)) * tokens,
            top = ceiling_gflops(c);
     json_object_set_new(out, "model", json_string(job->model.preset));
-    json_object_set_new(out, "dtype", json_string("f32"));
+    json_object_set_new(out, "dtype", json_string(atoll_dtype_name(plan->dtype)));
     json_object_set_new(out, "ranks", json_integer(size));
     json_object_set_new(out, "threads", json_integer(c->threads));
     json_object_set_new(out, "B", json_integer((json_int_t)plan->pipeline[0].stage[0].replica[0].micro_batch));
@@ -202,9 +202,6 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   char dir[400], path[ATOLL_OPT_STRING_MAX];
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const char *dtype = atoll_cli_value(cli, "dtype");
-  if (dtype && strcmp(dtype, "f32") != 0)
-    return atoll_fail(ATOLL_UNSUPPORTED, "--dtype %s: this version trains in f32", dtype);
   ATOLL_TRY(bench_count(cli, "steps", 5, 1, MOST_STEPS, &steps));
   ATOLL_TRY(bench_count(cli, "micro-batches", size > 1 ? 8 : 1, 1, 4096, &micro_batches));
   ATOLL_TRY(bench_count(cli, "batch", 4, 1, 4096, &B));

@@ -107,7 +107,7 @@ atoll_err checkpoint_write(const char *folder, const atoll_model *model, const c
   atoll_ckpt_params_init(&params);
   atoll_ckpt_meta meta = {
       .seed = seed, .last_loss = NAN, .best_validation = NAN, .finite = 1, .plan = plan, .config = config};
-  atoll_digest_text(atoll_model_digest(model), meta.model_digest);
+  atoll_digest_text(atoll_model_weights_digest(model), meta.model_digest);
   static const atoll_digest none; /* no data, plan or machine yet */
   atoll_digest_text(none, meta.data_digest);
   atoll_digest_text(none, meta.plan_digest);

@@ -33,7 +33,8 @@ typedef enum atoll_rng_site {
   ATOLL_RNG_DROP_MLP,
   ATOLL_RNG_TEST,
   ATOLL_RNG_SAMPLE,
-  ATOLL_RNG_RECURRENT
+  ATOLL_RNG_RECURRENT,
+  ATOLL_RNG_ROUND
 } atoll_rng_site;
 
 /** 32 random bits of global element e. */

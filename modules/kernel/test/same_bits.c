@@ -82,7 +82,7 @@ static struct outputs everything(const char *kind, int threads) {
                    .bias2 = 0.0975f};
   float *wt = out(&o, "w", 22, R * F), *m = out(&o, "m", 23, R * F);
   float *v = numbers(0, R * F, 0);
-  OK(k->adamw(q, wt, z, m, v, R * F, &p));
+  OK(k->adamw(q, wt, z, m, v, NULL, R * F, &p));
   OK(atoll_queue_sync(q));
   o.name[o.n] = "dlogits", o.count[o.n] = R * V, o.p[o.n++] = logits;
   o.name[o.n] = "sum of squares", o.count[o.n] = 4, o.p[o.n++] = (float *)(void *)sums;

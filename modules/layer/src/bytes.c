@@ -54,7 +54,7 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
     return atoll_fail(ATOLL_USAGE, "layer %d of a model with %d layers", layer, atoll_model_layers(m));
   switch (atoll_model_layer_kind(m, layer)) {
   case ATOLL_LAYER_HEAD:
-    out->saved = (layer_pieces){.n = 1, .row = {4 * atoll_model_config(m)->width}}; /* its input */
+    out->saved = (layer_pieces){.n = 1, .row = {layer_element(m) * atoll_model_config(m)->width}}; /* its input */
     out->works = 1;
     (atoll_model_causal(m) ? head_work_pieces : masked_work_pieces)(m, &out->work[0]);
     return ATOLL_OK;
@@ -67,11 +67,15 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
   }
 }
 
+int64_t layer_element(const atoll_model *m) {
+  return (int64_t)atoll_dtype_bytes((atoll_dtype)atoll_model_config(m)->dtype);
+}
+
 /* About 64 MiB of logits, a power of two of rows. Fewer rows would read the embedding table more often, more would only
  * take memory. */
 int64_t head_chunk(const atoll_model *m) {
   int64_t rows = 4096;
-  while (rows > 16 && rows * atoll_model_config(m)->vocab * 4 > INT64_C(64) << 20)
+  while (rows > 16 && rows * atoll_model_config(m)->vocab * layer_element(m) > INT64_C(64) << 20)
     rows /= 2;
   return rows;
 }
@@ -103,7 +107,8 @@ int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy policy, i
 }
 
 int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
-  return !atoll_layer_keeps_input(m, layer, policy) ? 0 : padded(4 * atoll_model_config(m)->width * B * S);
+  return !atoll_layer_keeps_input(m, layer, policy) ? 0
+                                                    : padded(layer_element(m) * atoll_model_config(m)->width * B * S);
 }
 
 int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {

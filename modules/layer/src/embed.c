@@ -9,7 +9,7 @@ static int positions(const layer_call *l) { return l->config->family != ATOLL_FA
 /* Rows of types, made apart and then added. */
 void embed_work_pieces(const atoll_model *m, layer_pieces *out) {
   const atoll_model_params *c = atoll_model_config(m);
-  *out = (layer_pieces){.n = c->types > 0, .row = {4 * c->width}};
+  *out = (layer_pieces){.n = c->types > 0, .row = {layer_element(m) * c->width}};
 }
 
 /* Families with a norm behind the embedding have their dropout behind that. */

@@ -14,8 +14,8 @@ enum { WORK_LN, WORK_LOGITS, WORK_DLN, WORK_MEAN, WORK_RSTD, WORK_PIECES };
 void head_work_pieces(const atoll_model *m, layer_pieces *out) {
   const atoll_model_params *c = atoll_model_config(m);
   *out = (layer_pieces){.n = WORK_PIECES, .max_rows = head_chunk(m)};
-  out->row[WORK_LN] = out->row[WORK_DLN] = 4 * c->width;
-  out->row[WORK_LOGITS] = 4 * c->vocab;
+  out->row[WORK_LN] = out->row[WORK_DLN] = layer_element(m) * c->width;
+  out->row[WORK_LOGITS] = layer_element(m) * c->vocab;
   out->row[WORK_MEAN] = out->row[WORK_RSTD] = 4;
 }
 

@@ -18,6 +18,10 @@ static atoll_err begin(layer_call *l, const atoll_model *m, int layer, atoll_pol
   if (c->S > config->context)
     return atoll_fail(ATOLL_USAGE, "layer %d: samples of %lld tokens, the model's context is %lld", layer,
                       (long long)c->S, (long long)config->context);
+  if ((int)e->kernels->dtype != config->dtype)
+    return atoll_fail(ATOLL_USAGE, "layer %d: the model computes in %s, kernels '%s' in %s", layer,
+                      atoll_dtype_name((atoll_dtype)config->dtype), e->kernels->name,
+                      atoll_dtype_name(e->kernels->dtype));
   *l = (layer_call){m, config, layer, p, e, c, b, c->B * c->S, config->width, NULL};
   return ATOLL_OK;
 }

@@ -19,6 +19,9 @@ typedef struct layer_pieces {
 void head_work_pieces(const atoll_model *m, layer_pieces *out);
 void embed_work_pieces(const atoll_model *m, layer_pieces *out);
 
+/* Bytes of an element of activations and of weights as layers read them. */
+int64_t layer_element(const atoll_model *m);
+
 int64_t pieces_bytes(const layer_pieces *p, int64_t B, int64_t S);
 /* Start of piece i in a buffer. */
 void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S);

@@ -16,8 +16,8 @@ void masked_work_pieces(const atoll_model *m, layer_pieces *out) {
   const atoll_model_params *c = atoll_model_config(m);
   *out = (layer_pieces){.n = PIECES, .max_rows = head_chunk(m)};
   for (int i = X; i <= D2; i++)
-    out->row[i] = 4 * c->width;
-  out->row[LOGITS] = 4 * (c->vocab > CLASSES ? c->vocab : CLASSES);
+    out->row[i] = layer_element(m) * c->width;
+  out->row[LOGITS] = layer_element(m) * (c->vocab > CLASSES ? c->vocab : CLASSES);
   for (int i = MEAN0; i < PIECES; i++)
     out->row[i] = 4;
 }

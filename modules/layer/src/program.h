@@ -94,6 +94,7 @@ enum {
 typedef struct program {
   unsigned style;
   int tensor; /* ranks that values between products cut in columns and in rows are divided among; widths are one's */
+  int64_t element;                     /* bytes of a VALUE_MODEL */
   int values, ops, agains;             /* operations that only make values again are counted apart */
   program_value value[PROGRAM_VALUES]; /* value 0 is the block's input */
   program_op op[PROGRAM_OPS];          /* in forward order, the last of `ops` makes the block's output; from the array's

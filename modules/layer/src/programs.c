@@ -287,6 +287,7 @@ atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, int
   memset(out, 0, sizeof *out);
   out->style = policies[policy].style;
   out->tensor = tensor;
+  out->element = (int64_t)atoll_dtype_bytes((atoll_dtype)c->dtype);
   switch (c->family) {
   case ATOLL_FAMILY_GPT2:
     gpt2(c, out);

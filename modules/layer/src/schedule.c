@@ -35,7 +35,10 @@ typedef struct builder {
   atoll_err err;
 } builder;
 
-static int64_t value_bytes(const program_value *v) { return v->type == VALUE_BYTE ? 1 : 4; }
+static int64_t value_bytes(const program *p, int value) {
+  value_type t = p->value[value].type;
+  return t == VALUE_BYTE ? 1 : t == VALUE_FLOAT ? (int64_t)sizeof(float) : p->element;
+}
 
 static void add_piece(layer_pieces *p, int64_t row, int64_t row_s) {
   p->row[p->n] = row;
@@ -46,7 +49,7 @@ void block_saved(const program *p, layer_pieces *out) {
   memset(out, 0, sizeof *out);
   for (int v = 0; v < p->values; v++)
     if (p->kept[v])
-      add_piece(out, value_bytes(&p->value[v]) * p->value[v].width, value_bytes(&p->value[v]) * p->value[v].width_s);
+      add_piece(out, value_bytes(p, v) * p->value[v].width, value_bytes(p, v) * p->value[v].width_s);
 }
 
 /* ---- what a step touches ---- */
@@ -219,7 +222,7 @@ static int take_slot(builder *b, int64_t row, int64_t row_s) {
 static void place_slot(builder *b, int rep, int value) {
   const program_value *v = &b->p->value[value];
   if (b->of[rep] < 0)
-    b->of[rep] = take_slot(b, value_bytes(v) * v->width, value_bytes(v) * v->width_s);
+    b->of[rep] = take_slot(b, value_bytes(b->p, value) * v->width, value_bytes(b->p, value) * v->width_s);
   if (b->carry[rep])
     b->slot[b->of[rep]].carried = 1;
 }

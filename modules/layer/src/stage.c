@@ -3,7 +3,9 @@
  * Flat buffers: the parameters of the layers in order, each padded to 64 bytes, in one allocation; gradients, first and
  * second moments have the same layout. When the stage holds both uses of a tied tensor, the gradient of the second use
  * has a block of its own behind the others: the two uses are summed once per step (atoll_stage_fold_tied), in the order
- * a plan with the uses on two stages sums them, so that both plans give the same bits.
+ * a plan with the uses on two stages sums them, so that both plans give the same bits. Where layers compute in bf16,
+ * all these stay float (weights are then called masters, and counted with the optimizer's state), and one more buffer
+ * of the same layout holds the weights that layers read.
  *
  * Activations: one allocation per slot, in which layer after layer has its saved bytes; each begins with the layer's
  * input, if its policy keeps that, so the layer before writes its output there. Gradients of activations pass through
@@ -41,6 +43,7 @@ struct atoll_stage {
   int64_t second; /* element where second-use gradients start */
   int second_of;  /* tensor (position) whose second use that is, or -1 */
   float *param, *moment[2], **grad;
+  char *copy; /* weights as layers read them; NULL: as they are */
   struct slot *slot;
   void *pass[2]; /* gradients (or, when not training, activations) between layers */
   char *carried;
@@ -82,7 +85,7 @@ struct sizes {
 
 static struct sizes sizes_of(const atoll_stage *s) {
   struct sizes z = {0};
-  z.pass = 4 * s->B * s->S * atoll_model_config(s->m)->width;
+  z.pass = layer_element(s->m) * s->B * s->S * atoll_model_config(s->m)->width;
   for (int l = s->first; l < s->last; l++) {
     atoll_policy p = s->policy[l - s->first];
     int64_t saved = layer_saved_size(s->m, l, p, s->tensor, s->B, s->S);
@@ -155,7 +158,10 @@ static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int z
 /* Every byte of a stage's accounts is taken here, for real stages and for atoll_stage_bytes() alike. */
 static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
   struct sizes z = sizes_of(s);
-  ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, 4 * s->params, 1, &s->param));
+  int apart = atoll_model_config(s->m)->dtype != ATOLL_F32;
+  ATOLL_TRY(take(mem, apart ? ATOLL_MEM_OPTIMIZER : ATOLL_MEM_PARAMETER, 4 * s->params, 1, &s->param));
+  if (apart)
+    ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, layer_element(s->m) * s->params, 1, &s->copy));
   if (s->train) {
     s->grad = calloc((size_t)s->partials, sizeof *s->grad);
     s->slot = calloc((size_t)s->slots, sizeof *s->slot);
@@ -214,6 +220,7 @@ static void release(atoll_stage *s, atoll_mem *mem) {
     atoll_mem_free(mem, &s->slot[i].base);
   for (int i = 0; s->grad && i < s->partials; i++)
     atoll_mem_free(mem, &s->grad[i]);
+  atoll_mem_free(mem, &s->copy);
   atoll_mem_free(mem, &s->param);
   for (int k = 0; k < 4; k++)
     free(s->view[k]);
@@ -280,6 +287,12 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
     release(s, NULL);
     return other;
   }
+  if ((int)e->kernels->dtype != atoll_model_config(m)->dtype) {
+    release(s, NULL);
+    return atoll_fail(ATOLL_USAGE, "the model computes in %s, kernels '%s' in %s",
+                      atoll_dtype_name((atoll_dtype)atoll_model_config(m)->dtype), e->kernels->name,
+                      atoll_dtype_name(e->kernels->dtype));
+  }
   s->e = *e;
   s->e.work = NULL;
   atoll_err err;
@@ -323,12 +336,17 @@ static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer, 
   return (char *)at;
 }
 
+/* What layers read of tensor `at`; NULL: the tensor itself. */
+static void *copy_of(const atoll_stage *s, int at) {
+  return s->copy ? s->copy + layer_element(s->m) * s->offset[at] : NULL;
+}
+
 static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b) {
   int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
   memset(b, 0, sizeof *b);
   for (int i = 0; i < k; i++) {
     int at = s->map[(layer - s->first) * LAYER_PARAMS + i];
-    b->weight[i] = s->param + s->offset[at];
+    b->weight[i] = s->copy ? (const void *)copy_of(s, at) : s->param + s->offset[at];
     if (partial < 0)
       continue;
     int second = at == s->second_of && atoll_model_param_at(s->m, list[i])->layer != layer;
@@ -496,16 +514,33 @@ atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param)
   return ATOLL_OK;
 }
 
+/* Chance is keyed by parameter and element, never by stage, so all owners of a tensor read the same weights. */
+static atoll_rounding rounding_of(const atoll_stage *s, int at, const atoll_rounding *asked) {
+  return (atoll_rounding){
+      .by_chance = asked->by_chance,
+      .key = {
+          .seed = asked->key.seed, .step = asked->key.step, .sample = (uint64_t)s->index[at], .site = ATOLL_RNG_ROUND}};
+}
+
 atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p) {
   if (partial < 0 || partial >= s->partials || !p)
     return atoll_fail(ATOLL_USAGE, "AdamW with gradient buffer %d of %d", partial, s->partials);
-  atoll_adamw plain = *p;
-  plain.decay = 0;
   for (int i = 0; i < s->n; i++) {
     const atoll_model_param *mp = atoll_model_param_at(s->m, s->index[i]);
     int64_t at = s->offset[i];
+    atoll_adamw mine = *p;
+    mine.decay = mp->decay ? p->decay : 0;
+    mine.rounding = rounding_of(s, i, &p->rounding);
     ATOLL_TRY(s->e.kernels->adamw(s->e.compute, s->param + at, s->grad[partial] + at, s->moment[0] + at,
-                                  s->moment[1] + at, s->count[i], mp->decay ? p : &plain));
+                                  s->moment[1] + at, copy_of(s, i), s->count[i], &mine));
+  }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_stage_refresh(atoll_stage *s, const atoll_rounding *rounding) {
+  for (int i = 0; i < s->n && s->copy && !atoll_mem_counting(s->e.mem); i++) {
+    atoll_rounding mine = rounding_of(s, i, rounding);
+    ATOLL_TRY(s->e.kernels->copy_weights(s->e.compute, s->param + s->offset[i], copy_of(s, i), s->count[i], &mine));
   }
   return ATOLL_OK;
 }
@@ -575,5 +610,5 @@ atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed) {
                           (float)p->init_std};
     ATOLL_TRY(atoll_queue_submit(s->e.compute, init_task, &a, sizeof a));
   }
-  return ATOLL_OK;
+  return atoll_stage_refresh(s, &(atoll_rounding){0});
 }

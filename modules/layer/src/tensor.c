@@ -29,9 +29,6 @@ atoll_err tensor_sum(const layer_call *l, void *at) {
   int64_t piece = (l->R < sum_rows(l->H) ? l->R : sum_rows(l->H)) * l->H;
   if (!l->e->tensor)
     return ATOLL_OK;
-  if (l->e->kernels->dtype != ATOLL_F32)
-    return atoll_fail(ATOLL_UNSUPPORTED, "layer %d: tensor parallelism with kernels '%s' of type %s", l->layer,
-                      l->e->kernels->name, atoll_dtype_name(l->e->kernels->dtype));
   size_t mark = atoll_arena_mark(l->e->work);
   void *work = NULL;
   ATOLL_TRY(atoll_arena_push(l->e->work, (size_t)piece * sizeof(float), &work));
@@ -51,6 +48,9 @@ atoll_err atoll_layer_check_tensor(const atoll_model *m, int degree) {
   } divided[] = {{"heads", c->heads}, {"key heads", c->kv_heads}, {"columns in its MLP", c->ffn}};
   if (degree < 1)
     return atoll_fail(ATOLL_USAGE, "tensor parallelism of degree %d", degree);
+  if (degree > 1 && c->dtype != ATOLL_F32)
+    return atoll_fail(ATOLL_UNSUPPORTED, "tensor parallelism of degree %d in %s: its sums are of f32", degree,
+                      atoll_dtype_name((atoll_dtype)c->dtype));
   for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
     if (divided[i].n % degree)
       return atoll_fail(ATOLL_USAGE, "tensor parallelism of degree %d does not divide the model's %lld %s", degree,

@@ -132,6 +132,8 @@ static atoll_err resolve(const atoll_model_params *in, atoll_model_params *c) {
   if (c->ffn < 1 || c->ffn > 4194304)
     return atoll_fail(ATOLL_USAGE, "model.ffn is %lld, expected 1..4194304 (0 for the family's)", (long long)c->ffn);
   ATOLL_TRY(check_family(c));
+  if (c->dtype != ATOLL_F32 && c->dtype != ATOLL_BF16)
+    return atoll_fail(ATOLL_USAGE, "models compute in f32 or bf16, not in %s", atoll_dtype_name((atoll_dtype)c->dtype));
   if (!(c->dropout >= 0 && c->dropout <= 0.99))
     return atoll_fail(ATOLL_USAGE, "model.dropout is %g, expected 0..0.99", c->dropout);
   if (!(c->init_std >= 0 && c->init_std <= 10))
@@ -345,8 +347,8 @@ static void add_variant(atoll_digester *d, const atoll_model_params *c) {
 }
 
 /* What two ranks, or a run and a checkpoint, must agree on: everything that changes shapes or the function computed.
- * The preset's name is not part of it: the sizes are. */
-atoll_digest atoll_model_digest(const atoll_model *model) {
+ * The preset's name is not part of it: the sizes are. f32 adds nothing, as in the releases that knew no other. */
+static atoll_digest digest_with(const atoll_model *model, int dtype) {
   atoll_digester *d = NULL;
   atoll_digest zero = {0, 0};
   if (atoll_digester_create(&d) != ATOLL_OK)
@@ -366,10 +368,16 @@ atoll_digest atoll_model_digest(const atoll_model *model) {
     for (int k = 0; k < p->ndim; k++)
       atoll_digester_add_int(d, p->shape[k]);
   }
+  if (dtype != ATOLL_F32)
+    atoll_digester_add_text(d, atoll_dtype_name((atoll_dtype)dtype));
   atoll_digest value = atoll_digester_value(d);
   atoll_digester_destroy(&d);
   return value;
 }
+
+atoll_digest atoll_model_digest(const atoll_model *model) { return digest_with(model, model->config.dtype); }
+
+atoll_digest atoll_model_weights_digest(const atoll_model *model) { return digest_with(model, ATOLL_F32); }
 
 /* Tokens that the head's matrices multiply. */
 static const atoll_sym *head_tokens(const atoll_model *m, atoll_syms *pool, const atoll_sym *tokens) {

@@ -269,6 +269,9 @@ atoll_err atoll_plan_fits(const atoll_plan *plan, const atoll_model *model, cons
   if (plan->world != world)
     return atoll_fail(ATOLL_MISMATCH, "plan: made for %d ranks, the job has %d; plan again or start %d ranks",
                       plan->world, world, plan->world);
+  if ((int)plan->dtype != atoll_model_config(model)->dtype)
+    return atoll_fail(ATOLL_MISMATCH, "plan: made for training in %s, the job trains in %s (train.dtype); plan again",
+                      atoll_dtype_name(plan->dtype), atoll_dtype_name((atoll_dtype)atoll_model_config(model)->dtype));
   atoll_digest of_model = atoll_model_digest(model), of_islands = atoll_islands_identity(islands);
   if (!atoll_digest_equal(plan->model, of_model))
     return atoll_fail(ATOLL_MISMATCH, "plan: made for another model (digest %s, the job's model is %s)",

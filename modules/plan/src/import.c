@@ -47,7 +47,7 @@ static atoll_err check_model(const imported *x, const json_t *values) {
                       ours);
   for (int l = 1; l < ours - 1; l++) {
     double found, output, expected;
-    int64_t gradient, boundary;
+    int64_t gradient, boundary, element = (int64_t)atoll_dtype_bytes((atoll_dtype)atoll_model_config(x->model)->dtype);
     ATOLL_TRY(cost_gradient_bytes(x->model, l, l + 1, &gradient));
     ATOLL_TRY(cost_boundary_bytes(x->model, l, 1, x->seq, &boundary));
     expected = (double)gradient / 4;
@@ -56,11 +56,11 @@ static atoll_err check_model(const imported *x, const json_t *values) {
       return atoll_fail(ATOLL_MISMATCH, "%s is of another model: layer %d has %.0f parameters, this one's %.0f",
                         x->path, l, found, expected);
     ATOLL_TRY(number_at(x, "values.1", values, "output", l, &output));
-    if (4 * output != (double)boundary)
+    if ((double)element * output != (double)boundary)
       return atoll_fail(ATOLL_MISMATCH,
                         "%s: layer %d gives %.0f values per sample, here %" PRId64
                         ": its samples had other than %" PRId64 " tokens, or the model another width",
-                        x->path, l, output, boundary / 4, x->seq);
+                        x->path, l, output, boundary / element, x->seq);
   }
   return ATOLL_OK;
 }

@@ -114,9 +114,9 @@ static int busy_ranks(const atoll_plan *plan) { return plan->world - plan->idle_
 
 void atoll_plan_print(const atoll_plan *plan, const atoll_islands *islands, FILE *f) {
   char a[32], b[32], c[32], d[32], policy[48];
-  fprintf(f, "  %d of %d ranks, %d pipeline%s, %" PRId64 " micro-batches per step, schedule %s, by %s\n",
+  fprintf(f, "  %d of %d ranks, %d pipeline%s, %" PRId64 " micro-batches per step, schedule %s, in %s, by %s\n",
           busy_ranks(plan), plan->world, plan->pipelines, plan->pipelines == 1 ? "" : "s", plan->micro_batches,
-          plan->schedule, plan->source);
+          plan->schedule, atoll_dtype_name(plan->dtype), plan->source);
   fprintf(f, "  %-5s %-11s %-12s %-8s %-5s %-16s %-14s %-10s %-10s %s\n", "stage", "layers", "policy", "in flight",
           "island", "ranks", "micro-batches", "forward", "backward", "memory of limit");
   for (int p = 0; p < plan->pipelines; p++)

@@ -99,6 +99,8 @@ static atoll_err put_plan(atoll_yaml_out *o, const atoll_plan *plan) {
   atoll_yaml_put_int(o, "global_batch", plan->global_batch);
   atoll_yaml_put_int(o, "micro_batches", plan->micro_batches);
   atoll_yaml_put_int(o, "sum_leaves", plan->sum_leaves);
+  if (plan->dtype != ATOLL_F32) /* plans of releases that knew f32 alone have no such field */
+    atoll_yaml_put_text(o, "dtype", atoll_dtype_name(plan->dtype));
   atoll_yaml_put_text(o, "model", atoll_digest_text(plan->model, hex));
   atoll_yaml_put_text(o, "islands", atoll_digest_text(plan->islands, hex));
   atoll_yaml_put_text(o, "source", plan->source);
@@ -360,6 +362,15 @@ static atoll_err get_predictions(atoll_yaml *root, atoll_plan *plan) {
   return atoll_yaml_string(m, "cost_source", 0, plan->cost_source, sizeof plan->cost_source);
 }
 
+static atoll_err get_dtype(atoll_yaml *root, atoll_dtype *out) {
+  char name[16] = "f32";
+  ATOLL_TRY(atoll_yaml_string(root, "dtype", 0, name, sizeof name));
+  if (atoll_dtype_parse(name, out) != 0 || (*out != ATOLL_F32 && *out != ATOLL_BF16))
+    return atoll_fail(ATOLL_USAGE, "%s:%d: dtype: found '%s', expected f32 or bf16", atoll_yaml_file(root),
+                      atoll_yaml_line(atoll_yaml_get(root, "dtype")), name);
+  return ATOLL_OK;
+}
+
 static atoll_err get_plan(atoll_yaml *root, atoll_plan *plan) {
   atoll_yaml *list, *entry;
   if (!atoll_yaml_is_map(root))
@@ -374,6 +385,7 @@ static atoll_err get_plan(atoll_yaml *root, atoll_plan *plan) {
   ATOLL_TRY(atoll_yaml_int(root, "global_batch", 1, 1, INT32_MAX, &plan->global_batch));
   ATOLL_TRY(atoll_yaml_int(root, "micro_batches", 1, 1, INT32_MAX, &plan->micro_batches));
   ATOLL_TRY(atoll_yaml_int(root, "sum_leaves", 1, 1, INT32_MAX, &plan->sum_leaves));
+  ATOLL_TRY(get_dtype(root, &plan->dtype));
   ATOLL_TRY(get_digest(root, "model", &plan->model));
   ATOLL_TRY(get_digest(root, "islands", &plan->islands));
   ATOLL_TRY(atoll_yaml_string(root, "source", 1, plan->source, sizeof plan->source));

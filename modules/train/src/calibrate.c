@@ -60,7 +60,8 @@ typedef struct probe {
   visit visit[VISITS];
   int visits, rounds;
   sample (*sample)[ROUNDS]; /* [visits] */
-  float *x, *y, *loss;      /* [largest, S, H] twice, [largest, S] */
+  void *x, *y;              /* [largest, S, H] each, with room for floats */
+  float *loss;              /* [largest, S] */
   int32_t *ids;             /* [largest, S] */
 } probe;
 
@@ -181,8 +182,8 @@ static atoll_err take_buffers(probe *p) {
     ATOLL_TRY(atoll_mem_calloc(p->exec->mem, ATOLL_MEM_WORKSPACE, 4 * buffer[i].values, buffer[i].at));
   }
   atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
-  atoll_rng_fill_normal(&key, 0, BS * H, 1, p->x); /* zeros may be cheaper than numbers */
-  return ATOLL_OK;
+  atoll_rng_fill_normal(&key, 0, BS * H, 1, p->y); /* zeros may be cheaper than numbers */
+  return p->exec->kernels->copy_weights(p->exec->compute, p->y, p->x, (int64_t)(BS * H), &(atoll_rounding){0});
 }
 
 static atoll_err make_stage(const probe *p, visit *v) {
@@ -496,10 +497,7 @@ atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const at
     p->keep = (int64_t)(KEEP_SHARE * (double)topo->device[mine].memory);
     ATOLL_TRY_GOTO(err, agree, atoll_queue_create(device, "compute", &queue));
     const atoll_kernels *kernels;
-    char name[ATOLL_OPT_STRING_MAX + 8];
-    snprintf(name, sizeof name, strcmp(job->train.kernels, "auto") ? "%s" : "auto:%s",
-             strcmp(job->train.kernels, "auto") ? job->train.kernels : atoll_device_kind(device));
-    ATOLL_TRY_GOTO(err, agree, atoll_kernels_get(name, &kernels));
+    ATOLL_TRY_GOTO(err, agree, train_kernels(job, device, &kernels));
     exec =
         (atoll_exec){.device = device, .compute = queue, .copy = queue, .comm = queue, .mem = mem, .kernels = kernels};
     p->exec = &exec;

@@ -25,10 +25,11 @@ struct flow {
   int stages, first_stage, last_stage, slots, inputs;
   int immediate;                 /* tasks run at once: waiting on the host costs nothing and tells waiting from work */
   int64_t B, S, H, first, count; /* micro-batch shape; own micro-batches */
-  int64_t elements;              /* B S H */
+  int64_t elements, bytes;       /* B S H, and their size */
   atoll_queue *receive;          /* messages in; exec.comm carries messages out */
-  float *x;                      /* [inputs, B, S, H] */
-  float *y, *dy, *dx;            /* [RING, B, S, H] */
+  atoll_dtype dtype;             /* of the next two */
+  char *x;                       /* [inputs, B, S, H] */
+  char *y, *dy, *dx;             /* [RING, B, S, H] */
   float *loss;                   /* [slots, B, S] */
   int masked;                    /* samples with padding and labels: bert, roberta */
   int32_t *tokens, *targets;     /* [slots, B, S] where the first or the last layer is */
@@ -74,8 +75,9 @@ static flow_sizes sizes_of(const atoll_plan *plan, const atoll_model *model, int
 atoll_err flow_bytes(const atoll_plan *plan, const atoll_model *model, int pipeline, int stage, int replica,
                      int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   flow_sizes z = sizes_of(plan, model, pipeline, stage, replica);
-  bytes[ATOLL_MEM_ACTIVATION] += (int64_t)sizeof(float) * (z.x + z.loss);
-  bytes[ATOLL_MEM_COMM] += (int64_t)sizeof(float) * z.ring;
+  int64_t element = (int64_t)atoll_dtype_bytes((atoll_dtype)atoll_model_config(model)->dtype);
+  bytes[ATOLL_MEM_ACTIVATION] += element * z.x + (int64_t)sizeof(float) * z.loss;
+  bytes[ATOLL_MEM_COMM] += element * z.ring;
   bytes[ATOLL_MEM_DATA] +=
       (int64_t)sizeof(int32_t) * (2 * z.ids + z.types + 2 * z.labels) + (int64_t)sizeof(double) * z.sums;
   return ATOLL_OK;
@@ -149,6 +151,9 @@ atoll_err flow_create(const flow_params *p, flow **out) {
   x->first = x->replica->first_micro_batch;
   x->count = x->replica->micro_batches;
   x->elements = x->B * x->S * x->H;
+  x->dtype = (atoll_dtype)atoll_model_config(p->model)->dtype;
+  size_t element = atoll_dtype_bytes(x->dtype);
+  x->bytes = x->elements * (int64_t)element;
   x->masked = !atoll_model_causal(p->model);
   flow_sizes z = sizes_of(p->plan, p->model, p->place.pipeline, p->place.stage, p->place.replica);
   x->slots = z.slots;
@@ -160,11 +165,11 @@ atoll_err flow_create(const flow_params *p, flow **out) {
     ATOLL_TRY_GOTO(err, fail, atoll_fail(ATOLL_NOMEM, "schedule of %lld micro-batches", (long long)x->count));
   atoll_schedule_1f1b(x->slots, x->first, x->count, x->schedule);
   ATOLL_TRY_GOTO(err, fail, make_events(x));
-  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_ACTIVATION, z.x, sizeof(float), &x->x));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_ACTIVATION, z.x, element, &x->x));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_ACTIVATION, z.loss, sizeof(float), &x->loss));
-  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, sizeof(float), &x->y));
-  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, sizeof(float), &x->dy));
-  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->first_stage ? 0 : ring, sizeof(float), &x->dx));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, element, &x->y));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->last_stage ? 0 : ring, element, &x->dy));
+  ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_COMM, x->first_stage ? 0 : ring, element, &x->dx));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids, sizeof(int32_t), &x->tokens));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.ids, sizeof(int32_t), &x->targets));
   ATOLL_TRY_GOTO(err, fail, take(x, ATOLL_MEM_DATA, z.types, sizeof(int32_t), &x->types));
@@ -211,11 +216,11 @@ static int peer(const flow *x, int stage, int64_t g) {
   return r->tensor == x->replica->tensor ? r->rank[x->p.place.slot] : x->p.place.slot == 0 ? r->rank[0] : -1;
 }
 
-static atoll_err hand_on(const flow *x, int stage, int64_t g, float *what) {
+static atoll_err hand_on(const flow *x, int stage, int64_t g, void *what) {
   const atoll_exec *e = &x->p.exec;
   if (!e->tensor || other(x, stage, g)->tensor == x->replica->tensor)
     return ATOLL_OK;
-  return atoll_comm_broadcast(e->tensor, e->compute, what, x->elements, ATOLL_F32, 0, NULL);
+  return atoll_comm_broadcast(e->tensor, e->compute, what, x->elements, x->dtype, 0, NULL);
 }
 
 /* Tags tell directions apart; messages of one pair and tag match in order, and both sides go through micro-batches in
@@ -231,7 +236,7 @@ static atoll_err post_inputs(flow *x, int64_t upto) {
     if (from < 0)
       continue;
     ATOLL_TRY(atoll_queue_wait(x->receive, x->x_free[k]));
-    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->x + k * x->elements, x->elements, ATOLL_F32, from, TAG_FORWARD,
+    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->x + k * x->bytes, x->elements, x->dtype, from, TAG_FORWARD,
                               x->x_got[k]));
   }
   return ATOLL_OK;
@@ -245,8 +250,8 @@ static atoll_err post_gradients(flow *x, int64_t upto) {
     if (from < 0)
       continue;
     ATOLL_TRY(atoll_queue_wait(x->receive, x->dy_free[k]));
-    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->dy + k * x->elements, x->elements, ATOLL_F32, from,
-                              TAG_BACKWARD, x->dy_got[k]));
+    ATOLL_TRY(atoll_comm_recv(x->p.world, x->receive, x->dy + k * x->bytes, x->elements, x->dtype, from, TAG_BACKWARD,
+                              x->dy_got[k]));
   }
   return ATOLL_OK;
 }
@@ -258,7 +263,7 @@ static atoll_err send_output(flow *x, int64_t i) {
     return ATOLL_OK;
   ATOLL_TRY(atoll_queue_record(e->compute, x->y_ready[k]));
   ATOLL_TRY(atoll_queue_wait(e->comm, x->y_ready[k]));
-  return atoll_comm_send(x->p.world, e->comm, x->y + k * x->elements, x->elements, ATOLL_F32, to, TAG_FORWARD,
+  return atoll_comm_send(x->p.world, e->comm, x->y + k * x->bytes, x->elements, x->dtype, to, TAG_FORWARD,
                          x->y_sent[k]);
 }
 
@@ -275,15 +280,16 @@ static atoll_err run_forward(flow *x, const atoll_call *c, int64_t i, double *lo
   int slot = (int)(i % x->slots), k = (int)(i % RING);
   int64_t BS = x->B * x->S;
   double t0 = atoll_clock_now();
-  float *in = NULL, *out = NULL, *loss = x->last_stage ? x->loss + slot * BS : NULL;
+  char *in = NULL, *out = NULL;
+  float *loss = x->last_stage ? x->loss + slot * BS : NULL;
   if (!x->first_stage) {
     int n = (int)(i % x->inputs);
-    in = x->x + n * x->elements;
+    in = x->x + n * x->bytes;
     ATOLL_TRY(wait_for(x, x->x_got[n]));
     ATOLL_TRY(hand_on(x, x->p.place.stage - 1, x->first + i, in));
   }
   if (!x->last_stage) {
-    out = x->y + k * x->elements;
+    out = x->y + k * x->bytes;
     ATOLL_TRY(wait_for(x, x->y_sent[k]));
   }
   double t1 = atoll_clock_now();
@@ -351,15 +357,15 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
   atoll_fault_point("train.backward");
   atoll_call c = training_call(x, step, sample, slot);
   double t0 = atoll_clock_now();
-  float *dy = NULL, *dx = NULL;
+  char *dy = NULL, *dx = NULL;
   if (!x->last_stage) {
     ATOLL_TRY(post_gradients(x, i));
-    dy = x->dy + k * x->elements;
+    dy = x->dy + k * x->bytes;
     ATOLL_TRY(wait_for(x, x->dy_got[k]));
     ATOLL_TRY(hand_on(x, p->place.stage + 1, g, dy));
   }
   if (!x->first_stage) {
-    dx = x->dx + k * x->elements;
+    dx = x->dx + k * x->bytes;
     ATOLL_TRY(wait_for(x, x->dx_sent[k]));
   }
   double t1 = atoll_clock_now();
@@ -375,7 +381,7 @@ static atoll_err step_backward(flow *x, int64_t step, int64_t i, partials *sums,
   int to = x->first_stage ? -1 : peer(x, p->place.stage - 1, g);
   if (to >= 0) {
     ATOLL_TRY(atoll_queue_wait(e->comm, x->dx_ready[k]));
-    ATOLL_TRY(atoll_comm_send(p->world, e->comm, dx, x->elements, ATOLL_F32, to, TAG_BACKWARD, x->dx_sent[k]));
+    ATOLL_TRY(atoll_comm_send(p->world, e->comm, dx, x->elements, x->dtype, to, TAG_BACKWARD, x->dx_sent[k]));
   }
   ATOLL_TRY(partials_close(sums, p->stage, e, g));
   t->wait += t1 - t0;

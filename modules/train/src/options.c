@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TRAIN_F32, TRAIN_BF16 }; /* the values of train.dtype, in the order of its list */
+
 #define T(field) offsetof(atoll_train_params, field)
 static const atoll_opt_def train_defs[] = {
     {"seq", ATOLL_OPT_INT, T(seq), "256", "1..1048576", "tokens", "Tokens per sample."},
@@ -31,6 +33,12 @@ static const atoll_opt_def train_defs[] = {
     {"validate_windows", ATOLL_OPT_INT, T(validate_windows), "0", "0..", "windows",
      "Held-out windows per validation; 0 = all."},
     {"log_every", ATOLL_OPT_INT, T(log_every), "1", "1..", "steps", "Steps between lines of the story."},
+    {"dtype", ATOLL_OPT_ENUM, T(dtype), "f32", "f32|bf16", "",
+     "Activations, their gradients and messages, and the weights that layers read: f32 or bf16. Sums, masters, "
+     "gradients "
+     "of weights, moments and checkpoints are f32 in both."},
+    {"stochastic_rounding", ATOLL_OPT_BOOL, T(stochastic_rounding), "false", NULL, "",
+     "Round bf16 weights up or down by chance, which depends on seed, update, parameter and element alone."},
     {"device", ATOLL_OPT_STRING, T(device), "auto", NULL, "",
      "Kind of device a rank computes on: auto, cpu, async or a plug-in's name."},
     {"kernels", ATOLL_OPT_STRING, T(kernels), "auto", NULL, "", "Kernel backend: auto, ref, cpu or a plug-in's."},
@@ -96,6 +104,10 @@ atoll_err atoll_job_check(atoll_job *job) {
   if (job->plan.micro_batch > 0 && t->global_batch % job->plan.micro_batch != 0)
     return atoll_fail(ATOLL_USAGE, "train.global_batch %lld is not a multiple of plan.micro_batch %lld",
                       (long long)t->global_batch, (long long)job->plan.micro_batch);
+  if (t->stochastic_rounding && t->dtype == TRAIN_F32)
+    return atoll_fail(ATOLL_USAGE,
+                      "train.stochastic_rounding is on, but train.dtype f32 rounds nothing: it needs bf16");
+  job->model.dtype = t->dtype == TRAIN_F32 ? ATOLL_F32 : ATOLL_BF16;
   atoll_model *model = NULL;
   ATOLL_TRY(atoll_model_create(&job->model, &model));
   int64_t context = atoll_model_config(model)->context;

@@ -227,6 +227,7 @@ static atoll_err write_about(record *r, atoll_store *s) {
   ATOLL_TRY(atoll_store_attr_int(s, "/", "attempt", r->attempt));
   ATOLL_TRY(atoll_store_attr_int(s, "/", "ranks", a->ranks));
   ATOLL_TRY(atoll_store_attr_text(s, "/", "model", a->model_name));
+  ATOLL_TRY(atoll_store_attr_text(s, "/", "dtype", a->dtype));
   ATOLL_TRY(atoll_store_attr_text(s, "/", "topology_identity", a->identity));
   ATOLL_TRY(atoll_store_attr_text(s, "/", "plan_digest", a->plan_digest));
   ATOLL_TRY(atoll_store_attr_text(s, "/", "model_digest", a->model_digest));

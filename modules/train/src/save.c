@@ -148,7 +148,9 @@ atoll_err session_restore(session *s, const char *dir) {
   s->best_validation = meta.best_validation;
   s->finite = meta.finite;
   s->saved_step = meta.step;
+  ATOLL_TRY_GOTO(err, free_meta, session_refresh(s));
   snprintf(s->saved_dir, sizeof s->saved_dir, "%s", dir);
+free_meta:
   atoll_ckpt_meta_free(&meta);
 done:
   free(tensors);

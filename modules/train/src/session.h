@@ -94,6 +94,10 @@ atoll_err session_save(session *s, const char *reason);
 atoll_err session_restore(session *s, const char *dir);
 
 /* step.c */
+/* How this step's update rounds weights; of the last one, when a checkpoint was just read. */
+atoll_rounding session_rounding(const session *s, int64_t updates);
+/* Makes the weights that layers read, from masters that were just initialised or read. */
+atoll_err session_refresh(session *s);
 atoll_err session_step(session *s, record_row *row, atoll_step_report *report);
 atoll_err session_validate(session *s, double *loss);
 

@@ -59,6 +59,14 @@ static atoll_err open_run_dir(session *s) {
 /* ---- devices ------------------------------------------------------------------------------------------------------
  */
 
+atoll_err train_kernels(const atoll_job *job, const atoll_device *device, const atoll_kernels **out) {
+  char name[ATOLL_OPT_STRING_MAX + 32];
+  int any = !strcmp(job->train.kernels, "auto"), dtype = job->model.dtype;
+  snprintf(name, sizeof name, "%s%s%s%s", any ? "auto:" : "", any ? atoll_device_kind(device) : job->train.kernels,
+           dtype == ATOLL_F32 ? "" : ":", dtype == ATOLL_F32 ? "" : atoll_dtype_name((atoll_dtype)dtype));
+  return atoll_kernels_get(name, out);
+}
+
 static atoll_err open_device(session *s) {
   const atoll_train_params *t = &s->job->train;
   int bound = 0, threads = 0;
@@ -74,12 +82,7 @@ static atoll_err open_device(session *s) {
   p.seed = (uint64_t)t->seed;
   p.pci = d->pci[0] ? d->pci : NULL;
   ATOLL_TRY(atoll_device_open(kind, &p, &s->device));
-  char name[ATOLL_OPT_STRING_MAX + 8];
-  if (!strcmp(t->kernels, "auto"))
-    snprintf(name, sizeof name, "auto:%s", atoll_device_kind(s->device));
-  else
-    snprintf(name, sizeof name, "%s", t->kernels);
-  ATOLL_TRY(atoll_kernels_get(name, &s->kernels));
+  ATOLL_TRY(train_kernels(s->job, s->device, &s->kernels));
   ATOLL_TRY(atoll_queue_create(s->device, "compute", &s->compute));
   ATOLL_TRY(atoll_queue_create(s->device, "comm", &s->messages));
   atoll_debug("device %s, %d threads%s, kernels %s", kind, s->threads, bound ? ", bound" : "",
@@ -102,9 +105,12 @@ static atoll_err find_devices(session *s) {
     ATOLL_TRY(atoll_topo_probe(s->world, &s->job->topo, s->device, s->topo));
   }
   s->ceiling = 0;
-  for (int i = 0; i < s->topo->devices; i++)
-    if (s->topo->device[i].rank >= 0)
-      s->ceiling += s->topo->device[i].gemm_f32.n ? 1e9 * atoll_samples_median(&s->topo->device[i].gemm_f32) : NAN;
+  for (int i = 0; i < s->topo->devices; i++) {
+    const atoll_topo_device *d = &s->topo->device[i];
+    const atoll_samples *rate = s->job->model.dtype == ATOLL_BF16 ? &d->gemm_bf16 : &d->gemm_f32;
+    if (d->rank >= 0)
+      s->ceiling += rate->n ? 1e9 * atoll_samples_median(rate) : NAN;
+  }
   phase(s, "islands");
   ATOLL_TRY(atoll_islands_agree(s->world, s->topo, &s->job->island, &s->islands));
   atoll_digest_text(atoll_islands_identity(s->islands), s->identity);
@@ -133,7 +139,7 @@ static atoll_err open_inputs(session *s) {
   if (slash)
     snprintf(s->job_folder, sizeof s->job_folder, "%.*s", (int)(slash - s->job->file), s->job->file);
   ATOLL_TRY(atoll_model_create(&s->job->model, &s->model));
-  atoll_digest_text(atoll_model_digest(s->model), s->model_digest);
+  atoll_digest_text(atoll_model_weights_digest(s->model), s->model_digest);
   ATOLL_TRY(atoll_data_open(&s->job->data, s->job_folder, s->job->train.seq, atoll_model_config(s->model)->vocab,
                             &s->train, &s->validation));
   ATOLL_TRY(set_task(s));
@@ -365,6 +371,8 @@ static atoll_err make_stage(session *s) {
   if (err == ATOLL_OK)
     err = atoll_stage_init(s->stage, (uint64_t)s->job->train.seed);
   if (err == ATOLL_OK)
+    err = session_refresh(s);
+  if (err == ATOLL_OK)
     err = atoll_queue_sync(s->compute);
   return err;
 }
@@ -441,6 +449,19 @@ static atoll_err find_requeued(session *s, char *dir, size_t n) {
   return ATOLL_OK;
 }
 
+/* Checkpoints hold f32 masters whatever layers computed in, so either dtype goes on from both; a reader of the log
+ * should know. Those of releases that knew f32 alone say nothing. */
+static void tell_dtype(const session *s, const char *dir, const atoll_ckpt_meta *meta) {
+  size_t n, length;
+  const char *now = atoll_dtype_name((atoll_dtype)s->job->model.dtype), *then = "f32";
+  const char *train = section_of(meta->config, "train", &n), *line = line_of(train, n, "  dtype:", 8, &length);
+  if (line && length >= 4 && !strncmp(line + length - 4, "bf16", 4))
+    then = "bf16";
+  if (strcmp(now, then) != 0)
+    atoll_say("checkpoint %s was trained in %s, the run goes on in %s from its f32 weights and moments", dir, then,
+              now);
+}
+
 static atoll_err check_resumable(session *s, const char *dir, const atoll_ckpt_meta *meta) {
   if (strcmp(meta->model_digest, s->model_digest) != 0)
     return atoll_fail(ATOLL_MISMATCH,
@@ -454,6 +475,7 @@ static atoll_err check_resumable(session *s, const char *dir, const atoll_ckpt_m
   if (s->rank != 0)
     return ATOLL_OK;
   const atoll_train_params *t = &s->job->train;
+  tell_dtype(s, dir, meta);
   if (strcmp(meta->data_digest, s->data_digest) != 0)
     atoll_warn("checkpoint %s was trained on other data; the run continues on data.train", dir);
   else if (meta->tokens != meta->step * t->global_batch * t->seq)
@@ -511,6 +533,7 @@ static atoll_err open_record(session *s, int64_t resume_step) {
                         .options_origin = s->origins,
                         .command = s->command ? s->command : "",
                         .model_name = atoll_model_family_name(s->model),
+                        .dtype = atoll_dtype_name(s->kernels->dtype),
                         .topo = s->topo,
                         .islands = s->islands,
                         .plan = s->plan,

@@ -40,9 +40,20 @@ static atoll_err share_norms(session *s, int buffer, double *norm, double *loss)
   return ATOLL_OK;
 }
 
+atoll_rounding session_rounding(const session *s, int64_t updates) {
+  return (atoll_rounding){.by_chance = s->job->train.stochastic_rounding,
+                          .key = {.seed = (uint64_t)s->job->train.seed, .step = (uint64_t)updates}};
+}
+
+atoll_err session_refresh(session *s) {
+  atoll_rounding r = session_rounding(s, s->step - s->skipped);
+  return s->stage ? atoll_stage_refresh(s->stage, &r) : ATOLL_OK;
+}
+
 static atoll_err apply_update(session *s, int buffer, double norm) {
   const atoll_train_params *t = &s->job->train;
-  double updates = (double)(s->step - s->skipped + 1);
+  int64_t done = s->step - s->skipped + 1;
+  double updates = (double)done;
   atoll_adamw p = {.lr = (float)atoll_learning_rate(t, s->step),
                    .beta1 = (float)t->beta1,
                    .beta2 = (float)t->beta2,
@@ -50,7 +61,8 @@ static atoll_err apply_update(session *s, int buffer, double norm) {
                    .decay = (float)t->weight_decay,
                    .grad_scale = t->clip > 0 && norm > t->clip ? (float)(t->clip / norm) : 1.0f,
                    .bias1 = (float)(1 - pow(t->beta1, updates)),
-                   .bias2 = (float)(1 - pow(t->beta2, updates))};
+                   .bias2 = (float)(1 - pow(t->beta2, updates)),
+                   .rounding = session_rounding(s, done)};
   if (!s->stage)
     return ATOLL_OK;
   ATOLL_TRY(atoll_stage_adamw(s->stage, buffer, &p));

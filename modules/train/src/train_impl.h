@@ -19,6 +19,9 @@
 /* Tensors a checkpoint holds of each parameter: itself and two moments. */
 #define STAGE_STORED 3
 
+/* The kernels that train.kernels names for a device, in the model's dtype. */
+atoll_err train_kernels(const atoll_job *job, const atoll_device *device, const atoll_kernels **out);
+
 /* ---- partials ---------------------------------------------------------------------------------------------------- */
 
 /* Sums of summation-tree nodes held by this rank, left to right. A node is a range of leaves; each lives in one

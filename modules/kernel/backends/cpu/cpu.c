@@ -612,12 +612,36 @@ static atoll_err cpu_sum(int threads, const float *x, int64_t n, double *out) {
   return ATOLL_OK;
 }
 
-static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p) {
+/* Chance of n elements of a block from i on; NULL when there is none to take. */
+static const uint32_t *chance_of(const atoll_rounding *r, int64_t i, int64_t n, uint32_t bits[BITS]) {
+  if (!r->by_chance)
+    return NULL;
+  atoll_rng_fill_bits(&r->key, r->first + (uint64_t)i, (size_t)n, bits);
+  return bits;
+}
+
+static atoll_err cpu_adamw(int threads, float *w, const float *g, float *m, float *v, element *to, int64_t n,
+                           const atoll_adamw *p) {
   const struct cpu_vec *vec = cpu_vec_best();
-  int64_t blocks = (n + BLOCK - 1) / BLOCK;
+  const int64_t block = to && p->rounding.by_chance ? BITS : BLOCK, blocks = (n + block - 1) / block;
 #pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
-  for (int64_t k = 0; k < blocks; k++)
-    vec->adamw(w + k * BLOCK, g + k * BLOCK, m + k * BLOCK, v + k * BLOCK, least(BLOCK, n - k * BLOCK), p);
+  for (int64_t k = 0; k < blocks; k++) {
+    uint32_t bits[BITS];
+    int64_t i = k * block, c = least(block, n - i);
+    vec->adamw(w + i, g + i, m + i, v + i, to ? to + i : NULL, to ? chance_of(&p->rounding, i, c, bits) : NULL, c, p);
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err cpu_copy_weights(int threads, const float *w, element *y, int64_t n, const atoll_rounding *r) {
+  const struct cpu_vec *vec = cpu_vec_best();
+  const int64_t block = r->by_chance ? BITS : BLOCK, blocks = (n + block - 1) / block;
+#pragma omp parallel for num_threads(team(threads, blocks)) schedule(static)
+  for (int64_t k = 0; k < blocks; k++) {
+    uint32_t bits[BITS];
+    int64_t i = k * block, c = least(block, n - i);
+    vec->copy_weights(w + i, y + i, chance_of(r, i, c, bits), c);
+  }
   return ATOLL_OK;
 }
 

@@ -116,7 +116,10 @@ struct cpu_vec {
   void (*column_sum)(const element *dy, float *db, int64_t R, int64_t O, int64_t c0, int64_t n);
   float (*cross_entropy)(const element *x, int64_t target, element *dx, float scale, int64_t V); /* returns the loss */
   double (*sum_squares)(const float *x, int64_t n);
-  void (*adamw)(float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p);
+  /* rounded NULL: none; bits NULL: to nearest */
+  void (*adamw)(float *w, const float *g, float *m, float *v, element *rounded, const uint32_t *bits, int64_t n,
+                const atoll_adamw *p);
+  void (*copy_weights)(const float *w, element *y, const uint32_t *bits, int64_t n);
   int64_t (*attention_scratch)(int64_t S, int64_t D, int backward);
   void (*attention_forward)(const struct cpu_attention *a);
   void (*attention_backward)(const struct cpu_attention *a);

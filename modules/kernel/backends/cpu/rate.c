@@ -117,19 +117,25 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
 
 /* ---- topo's probes ---- */
 
+/* One product of n x n matrices, as the kernels of that type compute it. */
+static atoll_err square_product(int threads, int dtype, int64_t n, const float *A, const float *B, float *C) {
+  const gemm_product g = {n, n, n, {A, n, 1, 1}, {B, n, 1, 1}, C, n, 0, 1, NULL};
+  return dtype == ATOLL_F32 ? cpu_gemm(threads, 0, 1, n, n, n, A, n, B, n, 0, C, n, NULL) : gemm_packed(threads, &g);
+}
+
 static atoll_err probe_gemm(atoll_device *device, int dtype, int64_t n, double *seconds, double *flop) {
-  if (dtype != ATOLL_F32)
-    return atoll_fail(ATOLL_UNSUPPORTED, "the cpu kernels multiply f32 only, not %s",
+  if (dtype != ATOLL_F32 && dtype != ATOLL_BF16)
+    return atoll_fail(ATOLL_UNSUPPORTED, "the cpu kernels multiply f32 and bf16, not %s",
                       atoll_dtype_name((atoll_dtype)dtype));
   if (n < 1)
     return atoll_fail(ATOLL_USAGE, "GEMM probe of size %lld", (long long)n);
   int threads = atoll_device_threads(device);
   float *A, *B, *C;
   ATOLL_TRY(buffers(n, n, n, threads, &A, &B, &C));
-  atoll_err err = cpu_gemm(threads, 0, 1, n, n, n, A, n, B, n, 0, C, n, NULL); /* page faults and code generation */
+  atoll_err err = square_product(threads, dtype, n, A, B, C); /* page faults and code generation */
   double t = atoll_clock_now();
   if (err == ATOLL_OK)
-    err = cpu_gemm(threads, 0, 1, n, n, n, A, n, B, n, 0, C, n, NULL);
+    err = square_product(threads, dtype, n, A, B, C);
   t = atoll_clock_now() - t;
   free(A);
   free(B);

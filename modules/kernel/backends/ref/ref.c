@@ -572,7 +572,8 @@ static atoll_err ref_sum(int threads, const float *x, int64_t n, double *out) {
   return ATOLL_OK;
 }
 
-static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p) {
+static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, float *v, float *rounded, int64_t n,
+                           const atoll_adamw *p) {
   (void)threads;
   for (int64_t i = 0; i < n; i++) {
     double d = (double)g[i] * p->grad_scale;
@@ -581,7 +582,15 @@ static atoll_err ref_adamw(int threads, float *w, const float *g, float *m, floa
     m[i] = (float)m1;
     v[i] = (float)v1;
     w[i] = (float)(w[i] - p->lr * (m1 / p->bias1 / (sqrt(v1 / p->bias2) + p->eps) + (double)p->decay * w[i]));
+    if (rounded)
+      rounded[i] = w[i];
   }
+  return ATOLL_OK;
+}
+
+static atoll_err ref_copy_weights(int threads, const float *w, float *y, int64_t n, const atoll_rounding *r) {
+  (void)threads, (void)r;
+  memcpy(y, w, (size_t)n * sizeof *y);
   return ATOLL_OK;
 }
 

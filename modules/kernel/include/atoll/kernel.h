@@ -49,10 +49,20 @@ typedef struct atoll_rope {
   int64_t context;
 } atoll_rope;
 
+/** How float weights become those that layers read, in the table's type: to nearest, or (by_chance) to one of the two
+ * neighbours with the probability by which the weight is nearer to it, so that the mean over many steps is the weight
+ * (Gupta et al. 2015, 1502.02551, section 3). Chance is element first + i of `key`. */
+typedef struct atoll_rounding {
+  int by_chance;
+  atoll_rng_key key;
+  uint64_t first;
+} atoll_rounding;
+
 typedef struct atoll_adamw {
   float lr, beta1, beta2, eps, decay;
   float grad_scale;   /* clipping factor, multiplied into the gradient */
   float bias1, bias2; /* 1 - beta^t */
+  atoll_rounding rounding;
 } atoll_adamw;
 
 /** Keys and values of the tokens so far, [slots, kv_heads, room, head_dim] each. Heads, scale and rows as in
@@ -191,8 +201,12 @@ typedef struct atoll_kernels {
   atoll_err (*sum_squares)(atoll_queue *q, const float *x, int64_t n, double *out);
   /* *out = sum over x of n floats in double, in order */
   atoll_err (*sum)(atoll_queue *q, const float *x, int64_t n, double *out);
-  /* decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2) */
-  atoll_err (*adamw)(atoll_queue *q, float *w, const float *g, float *m, float *v, int64_t n, const atoll_adamw *p);
+  /* decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2); `rounded` (NULL: none) is what copy_weights would
+     make of the new w, in the same pass */
+  atoll_err (*adamw)(atoll_queue *q, float *w, const float *g, float *m, float *v, void *rounded, int64_t n,
+                     const atoll_adamw *p);
+  /* y = w in the table's type */
+  atoll_err (*copy_weights)(atoll_queue *q, const float *w, void *y, int64_t n, const atoll_rounding *r);
 
   const atoll_decode_kernels *decode; /* NULL: this table cannot generate */
 } atoll_kernels;

@@ -164,7 +164,7 @@ ATOLL_API atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_p
                                        atoll_stage **out);
 ATOLL_API void atoll_stage_destroy(atoll_stage **stage);
 /** Fills this stage's parameters: a pure function of (seed, parameter index, element of the whole). Both owners of a
- * tied tensor get the same values. */
+ * tied tensor get the same values. What layers read of them is rounded to nearest until the next update or refresh. */
 ATOLL_API atoll_err atoll_stage_init(atoll_stage *s, uint64_t seed);
 
 /** Forward of one micro-batch into activation slot `slot`. x: [B,S,H] from the previous stage or NULL with tokens for
@@ -184,6 +184,9 @@ ATOLL_API atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, 
 ATOLL_API int64_t atoll_stage_param_elements(const atoll_stage *s); /* flat, padded */
 ATOLL_API int64_t atoll_stage_grad_elements(const atoll_stage *s);
 ATOLL_API float *atoll_stage_flat_params(atoll_stage *s);
+/** After parameters were written from outside (loaded): makes what layers read of them, where that is another type.
+ * Of `rounding` by_chance, seed and step count; step is the one that the parameters' last atoll_stage_adamw() had. */
+ATOLL_API atoll_err atoll_stage_refresh(atoll_stage *s, const atoll_rounding *rounding);
 ATOLL_API float *atoll_stage_flat_grad(atoll_stage *s, int partial);
 /** Adds the second-use gradients of a tied tensor that this stage holds both uses of (embedding use + head use, in that
  * order). */
@@ -195,7 +198,9 @@ ATOLL_API atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial);
 /** by_param[atoll_model_params_count]: this stage's entries are set to the sum of squares, others untouched; a tied
  * tensor only by the stage of its first use. Enqueued; valid after a sync. */
 ATOLL_API atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param);
-/** AdamW on every parameter with gradient buffer `partial`; p->decay is applied where the parameter wants it. */
+/** AdamW on every parameter with gradient buffer `partial`; p->decay is applied where the parameter wants it. Of
+ * p->rounding by_chance and the key's seed and step count; its first element and the rest of its key are the
+ * parameter's. */
 ATOLL_API atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p);
 
 typedef enum atoll_stage_what {

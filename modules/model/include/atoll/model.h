@@ -48,6 +48,8 @@ typedef struct atoll_model_params {
   double rope_theta;                       /* llama: frequency of pair i is theta^(-2 i / head size); 0 = 10000 */
   double rope_factor, rope_low, rope_high; /* llama 3's scaling of these (kernel.h); factor 0: none */
   int64_t rope_context;                    /* positions before that scaling */
+  int dtype; /* an atoll_dtype, f32 or bf16: of activations and of the weights that layers read. No option of its own:
+                train.dtype; a model that was not told computes in f32 */
 } atoll_model_params;
 extern ATOLL_API const atoll_opt_table atoll_model_options;
 ATOLL_API void atoll_model_params_init(atoll_model_params *p);
@@ -92,7 +94,9 @@ ATOLL_API int64_t atoll_model_elements(const atoll_model *model);
 /** Parameters that every token is multiplied with, tied head once: the N of "6 N per token". Those of a head of masked
  * words count for 15 in 100, the share that is predicted. */
 ATOLL_API int64_t atoll_model_matmul_elements(const atoll_model *model);
+/** Of all that plans and measured times depend on, and of what a checkpoint depends on: the same but for the dtype. */
 ATOLL_API atoll_digest atoll_model_digest(const atoll_model *model);
+ATOLL_API atoll_digest atoll_model_weights_digest(const atoll_model *model);
 
 /** Forward FLOPs of one layer for B samples of S tokens, as an int expression over variables "B" and "S" of the pool (2
  * per multiply-add, causal attention counted at S^2/2, attention both ways at S^2). Backward input and backward weight

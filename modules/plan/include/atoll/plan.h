@@ -79,6 +79,7 @@ typedef struct atoll_plan {
   int64_t micro_batches;     /* G */
   int64_t sum_leaves; /* leaves of the gradient summation tree; leaf i = micro-batches [i*G/leaves, (i+1)*G/leaves);
                           replicas begin and end on leaves */
+  atoll_dtype dtype;  /* of activations: what the model computes in */
   atoll_digest model, islands; /* islands: atoll_islands_identity */
   char source[64];             /* "grid+compose", "user", ... */
   int pipelines;

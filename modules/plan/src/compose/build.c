@@ -70,6 +70,7 @@ atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *pol
   plan->global_batch = c->problem->global_batch;
   plan->micro_batches = s->G;
   plan->sum_leaves = s->leaves;
+  plan->dtype = (atoll_dtype)atoll_model_config(c->problem->model)->dtype;
   plan->model = c->model_digest;
   plan->islands = c->islands_digest;
   snprintf(plan->source, sizeof plan->source, "%s+compose", c->parallelizer->name);

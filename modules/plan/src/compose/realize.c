@@ -326,6 +326,7 @@ atoll_err realize(large *x, const combination *at, const engine_plan *compositio
   plan->global_batch = c->problem->global_batch;
   plan->micro_batches = at->G;
   plan->sum_leaves = at->leaves;
+  plan->dtype = (atoll_dtype)atoll_model_config(c->problem->model)->dtype;
   plan->model = c->model_digest;
   plan->islands = c->islands_digest;
   snprintf(plan->source, sizeof plan->source, "%s+compose",

@@ -108,6 +108,16 @@ void cost_destroy(cost_model **address) {
   *address = NULL;
 }
 
+/* Of activations and what passes between stages. */
+static int64_t element_bytes(const atoll_model *m) {
+  return (int64_t)atoll_dtype_bytes((atoll_dtype)atoll_model_config(m)->dtype);
+}
+
+/* Where layers read weights of another type, these are written in the same pass. */
+static double update_bytes(const atoll_model *m) {
+  return UPDATE_BYTES_PER_VALUE + (atoll_model_config(m)->dtype == ATOLL_F32 ? 0 : (double)element_bytes(m));
+}
+
 static int64_t layer_values(const atoll_model *m, int layer, int dims) {
   int index[64], n = atoll_model_layer_params(m, layer, index, 64);
   int64_t sum = 0;
@@ -192,7 +202,9 @@ static void find_rates(cost_model *c) {
     const atoll_topo_device *d = is->devices > 0 ? &c->problem->topo->device[is->device[0]] : NULL;
     int gpu = d && d->kind == ATOLL_TOPO_GPU, cores = d && d->ncores > 0 ? d->ncores : 1;
     rates *r = &c->rate[i];
-    r->flops = 1e9 * (is->gemm_f32 > 0 ? is->gemm_f32 : gpu ? DEFAULT_GFLOPS_GPU : cores * DEFAULT_GFLOPS_PER_CORE);
+    double rate =
+        atoll_model_config(c->problem->model)->dtype == ATOLL_BF16 && is->gemm_bf16 > 0 ? is->gemm_bf16 : is->gemm_f32;
+    r->flops = 1e9 * (rate > 0 ? rate : gpu ? DEFAULT_GFLOPS_GPU : cores * DEFAULT_GFLOPS_PER_CORE);
     r->bandwidth = 1e9 * (is->bandwidth > 0 ? is->bandwidth : gpu ? DEFAULT_BANDWIDTH_GPU : DEFAULT_BANDWIDTH_CPU);
     atoll_island_class(islands, i, r->class_key, sizeof r->class_key);
     r->leaf = leaf_rate(c, r);
@@ -262,7 +274,8 @@ static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy pol
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_boundary_elements(m, pool, layer), pool, b, seq, &boundary));
   /* Whatever the policy keeps, forward writes all of eager's tensors; what it dropped, backward writes again. */
   double rows = (double)(b * seq), rate = GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);
-  double tensors = (double)eager + 4.0 * (double)boundary, again = (double)(eager > saved ? eager - saved : 0);
+  double tensors = (double)eager + (double)element_bytes(m) * (double)boundary,
+         again = (double)(eager > saved ? eager - saved : 0);
   out->forward = LAYER_SECONDS + (double)forward / rate + FORWARD_PASSES * tensors / r->bandwidth;
   out->backward = LAYER_SECONDS + (double)(backward + repeated) / rate +
                   (BACKWARD_PASSES * tensors + FORWARD_PASSES * again) / r->bandwidth;
@@ -336,7 +349,7 @@ static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy p
   entry e = {.island = island, .cls = cls, .policy = (int)policy, .b = b};
   atoll_cost found;
   atoll_err err = profiled(c, island, layer, policy, b, &found);
-  double update = UPDATE_BYTES_PER_VALUE * (double)c->values[layer] / c->rate[island].bandwidth;
+  double update = update_bytes(c->problem->model) * (double)c->values[layer] / c->rate[island].bandwidth;
   if (err == ATOLL_OK) {
     e.cost = (cost_slice){found.forward, found.backward_input + found.backward_weight,
                           found.update > 0 ? found.update : update, found.source};
@@ -574,7 +587,7 @@ atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, in
   ATOLL_TRY(atoll_syms_create(&pool));
   atoll_err err = eval(atoll_model_boundary_elements(model, pool, layer), pool, b, seq, &elements);
   atoll_syms_destroy(&pool);
-  *bytes = 4 * elements;
+  *bytes = element_bytes(model) * elements;
   return err;
 }
 

@@ -15,6 +15,7 @@ typedef struct builder {
   memory_moe moe;
   const atoll_sym *B, *S, *slots, *partials, *data, *tensor, *context, *expert, *zero, *sequence, *recompute, *off[4];
   const atoll_sym *nought;
+  int64_t element; /* bytes of an activation, and of a weight as layers read it */
 } builder;
 
 static const atoll_sym *integer(const builder *k, int64_t v) { return atoll_sym_int(k->pool, v); }
@@ -54,8 +55,8 @@ static int64_t elements(const atoll_model_param *p) {
   return n;
 }
 
-/* Bytes of one tensor on one rank. Matrices are cut over tensor ranks, except positions, which the residual stream
- * needs whole; of experts a rank has its share, each of the plain MLP's size. */
+/* Bytes of one tensor in f32 on one rank. Matrices are cut over tensor ranks, except positions, which the residual
+ * stream needs whole; of experts a rank has its share, each of the plain MLP's size. */
 static const atoll_sym *tensor_bytes(const builder *k, const atoll_model_param *p, int *is_expert) {
   const atoll_sym *n = integer(k, elements(p));
   if (p->ndim > 1 && strncmp(p->name, "wpe.", 4) != 0)
@@ -116,15 +117,15 @@ static const atoll_sym *mine(const builder *k, const atoll_sym *e) {
   return e && S ? atoll_sym_substitute(k->pool, e, S, k->S) : NULL;
 }
 
-/* bytes of which `cut` of 4 bytes per token are cut over tensor ranks, the rest with sequence parallelism only. */
+/* bytes of which `cut` elements per token are cut over tensor ranks, the rest with sequence parallelism only. */
 static const atoll_sym *cut_bytes(const builder *k, const atoll_sym *bytes, int64_t cut) {
-  const atoll_sym *part = mul(k, integer(k, 4 * cut), mul(k, k->B, k->S)), *rest = sub(k, bytes, part);
+  const atoll_sym *part = mul(k, integer(k, k->element * cut), mul(k, k->B, k->S)), *rest = sub(k, bytes, part);
   rest = when(k, at_least(k, k->sequence, 1), shared(k, rest, k->tensor), rest);
   return add(k, rest, shared(k, part, k->tensor));
 }
 
 static const atoll_sym *input_bytes(const builder *k) {
-  const atoll_sym *bytes = mul(k, integer(k, 4 * atoll_model_config(k->m)->width), mul(k, k->B, k->S));
+  const atoll_sym *bytes = mul(k, integer(k, k->element * atoll_model_config(k->m)->width), mul(k, k->B, k->S));
   bytes = mul(k, integer(k, 64), shared(k, bytes, integer(k, 64)));
   return when(k, at_least(k, k->sequence, 1), shared(k, bytes, k->tensor), bytes);
 }
@@ -136,7 +137,7 @@ static const atoll_sym *saved_bytes(const builder *k, int layer) {
     return bytes;
   int64_t whole, attention, mlp, more = k->moe.experts > 0 ? k->moe.top_k - 1 : 0;
   atoll_layer_kept(k->m, layer, k->policy, &whole, &attention, &mlp);
-  bytes = add(k, bytes, mul(k, integer(k, 4 * more * mlp), mul(k, k->B, k->S)));
+  bytes = add(k, bytes, mul(k, integer(k, k->element * more * mlp), mul(k, k->B, k->S)));
   return cut_bytes(k, bytes, attention + mlp * (1 + more));
 }
 
@@ -174,7 +175,7 @@ static void sum_activations(const builder *k, activations *out) {
     out->again = when(k, at_least(k, redone, 1),
                       atoll_layer_keeps_input(k->m, 1, k->policy) ? sub(k, block, input) : block, k->nought);
   int passes = k->last - k->first - 1 < 2 ? k->last - k->first - 1 : 2;
-  out->pass = mul(k, integer(k, 4 * c->width * passes), mul(k, k->B, k->S));
+  out->pass = mul(k, integer(k, k->element * c->width * passes), mul(k, k->B, k->S));
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -188,9 +189,12 @@ static void states(const builder *k, const params *p, memory_model *out) {
   const atoll_sym *all = add(k, p->dense, p->experts);
   const atoll_sym *dealt = add(k, shared(k, p->dense, dense), shared(k, p->experts, equal));
   const atoll_sym *largest = add(k, p->layer[0], p->layer[1]);
+  int apart = k->element != 4; /* then f32 masters lie with the moments */
   const atoll_sym *weights = when(k, at_least(k, k->zero, 3), dealt, all);
+  if (apart)
+    weights = atoll_sym_binary(k->pool, ATOLL_SYM_FLOORDIV, weights, integer(k, 4 / k->element));
   const atoll_sym *gradients = add(k, when(k, at_least(k, k->zero, 2), dealt, all), p->second);
-  const atoll_sym *moments = mul(k, integer(k, 2), when(k, at_least(k, k->zero, 1), dealt, all));
+  const atoll_sym *moments = mul(k, integer(k, 2 + apart), when(k, at_least(k, k->zero, 1), dealt, all));
   const atoll_sym *turn = mul(k, integer(k, 2), add(k, shared(k, p->layer[0], dense), shared(k, p->layer[1], equal)));
   turn = when(k, at_least(k, k->zero, 1), turn, mul(k, integer(k, 2), largest));
   const atoll_sym *optimizer = add(k, kept(k, moments, k->off[2]), kept(k, turn, sub(k, integer(k, 8), k->off[2])));
@@ -215,7 +219,14 @@ atoll_err memory_model_make(const atoll_model *model, atoll_syms *pool, int firs
                             memory_moe moe, memory_model *out) {
   static const char *const shares[] = {"offload_weights", "offload_gradients", "offload_optimizer",
                                        "offload_activations"};
-  builder made = {.m = model, .pool = pool, .first = first, .last = last, .policy = policy, .moe = moe}, *k = &made;
+  builder made = {.m = model,
+                  .pool = pool,
+                  .first = first,
+                  .last = last,
+                  .policy = policy,
+                  .moe = moe,
+                  .element = (int64_t)atoll_dtype_bytes((atoll_dtype)atoll_model_config(model)->dtype)},
+          *k = &made;
   params p;
   activations a;
   k->nought = integer(k, 0);

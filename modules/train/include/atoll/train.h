@@ -29,6 +29,8 @@ typedef struct atoll_train_params {
   int64_t validate_every;   /* steps; 0 = only at the end */
   int64_t validate_windows; /* windows per validation; 0 = all */
   int64_t log_every;
+  int dtype;               /* enum f32|bf16: of activations and of the weights that layers read; the rest stays f32 */
+  int stochastic_rounding; /* bool: bf16 weights are rounded by chance */
   char device[ATOLL_OPT_STRING_MAX];  /* auto cpu async cuda */
   char kernels[ATOLL_OPT_STRING_MAX]; /* auto ref cpu */
   int64_t threads;                    /* OpenMP threads of a rank; 0 = its cores */

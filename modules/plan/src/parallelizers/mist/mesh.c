@@ -50,6 +50,11 @@ static atoll_err evaluate(const mist_mesh *m, const atoll_sym *e, double *out) {
   return ATOLL_OK;
 }
 
+/* Of activations, and of weights as layers read them. */
+static double element_bytes(const mist_place *p) {
+  return (double)atoll_dtype_bytes((atoll_dtype)atoll_model_config(p->problem->model)->dtype);
+}
+
 /* Share of a block's forward products that the MLP has. */
 static double mlp_share(const atoll_model *model, int64_t seq) {
   const atoll_model_params *c = atoll_model_config(model);
@@ -86,7 +91,8 @@ static void set(mist_mesh *m, int i, double v) { m->fixed[i].value.r = v; }
  * and scatters their gradients; an expert group exchanges tokens before and after the experts. */
 static void inside(const mist_place *p, const groups *g, const atoll_slice_context *x, mist_mesh *m) {
   double b = ceil((double)x->micro_batch / m->expert), s = ceil((double)p->problem->seq / m->context);
-  double stream = 4 * b * s * (double)atoll_model_config(p->problem->model)->width, kv = 2 * stream * m->context;
+  double stream = element_bytes(p) * b * s * (double)atoll_model_config(p->problem->model)->width,
+         kv = 2 * stream * m->context;
   double sum = 2 * collective_seconds(&g->tensor, COLLECTIVE_ALL_REDUCE, stream);
   double gather = collective_seconds(&g->context, COLLECTIVE_ALL_GATHER, kv / m->tensor);
   double scatter = collective_seconds(&g->context, COLLECTIVE_REDUCE_SCATTER, kv / m->tensor);
