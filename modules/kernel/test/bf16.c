@@ -298,9 +298,64 @@ static void rounding(void **state) {
   assert_int_equal(cpu.k->dtype, ATOLL_BF16);
 }
 
+/* Masters of all sizes become bf16 as storing rounds; by chance to one of the two neighbours, whatever the cut into
+ * calls, in the middle as often as their distance says; after AdamW as without it. */
+static void weights(void **state) {
+  (void)state;
+  enum { N = 5003 };
+  float *w = numbers(1, N, 1), *g = numbers(2, N, 1), *m = numbers(3, N, 0), *v = numbers(4, N, 0);
+  static uint16_t near[N], chance[N], parts[N], fused[N];
+  w[0] = INFINITY, w[1] = NAN, w[2] = -0.0f, w[3] = 0x1.02p0f /* a bf16 itself */;
+  atoll_rounding r = {.by_chance = 0, .key = {.seed = 7, .step = 3, .sample = 5, .site = ATOLL_RNG_ROUND}};
+  OK(cpu.k->copy_weights(cpu.queue, w, near, N, &r));
+  r.by_chance = 1;
+  OK(cpu.k->copy_weights(cpu.queue, w, chance, N, &r));
+  for (int64_t i = 0, n; i < N; i += n) {
+    n = N - i < 777 ? N - i : 777;
+    r.first = (uint64_t)i;
+    OK(cpu.k->copy_weights(cpu.queue, w + i, parts + i, n, &r));
+  }
+  OK(atoll_queue_sync(cpu.queue));
+  assert_memory_equal(chance, parts, sizeof chance);
+  double up = 0, expected = 0;
+  for (int i = 0; i < N; i++) {
+    uint32_t bits;
+    memcpy(&bits, &w[i], sizeof bits);
+    uint16_t below = (uint16_t)(bits >> 16);
+    if (i == 1) {
+      assert_true(isnan(wide(near[i])) && isnan(wide(chance[i])));
+      continue;
+    }
+    assert_true(chance[i] == below || chance[i] == below + ((bits & 0xffff) != 0));
+    assert_true(near[i] == below + ((bits & 0xffff) > 0x8000 || ((bits & 0xffff) == 0x8000 && (below & 1))));
+    up += chance[i] != below;
+    expected += (bits & 0xffff) / 65536.0;
+  }
+  /* Each is a coin of variance at most 1/4: five deviations. */
+  if (!(fabs(up - expected) <= 5 * sqrt(N / 4.0)))
+    fail_msg("%g of %d numbers went up, expected %g", up, N, expected);
+  atoll_adamw p = {.lr = 1e-3f,
+                   .beta1 = 0.9f,
+                   .beta2 = 0.95f,
+                   .eps = 1e-8f,
+                   .decay = 0.1f,
+                   .grad_scale = 1,
+                   .bias1 = 0.1f,
+                   .bias2 = 0.05f,
+                   .rounding = r};
+  for (int by_chance = 0; by_chance < 2; by_chance++) {
+    p.rounding.by_chance = by_chance, p.rounding.first = 11;
+    OK(cpu.k->adamw(cpu.queue, w, g, m, v, fused, N, &p));
+    OK(cpu.k->copy_weights(cpu.queue, w, parts, N, &p.rounding));
+    OK(atoll_queue_sync(cpu.queue));
+    assert_memory_equal(fused, parts, sizeof fused);
+  }
+  drop_numbers(w, N), drop_numbers(g, N), drop_numbers(m, N), drop_numbers(v, N);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(linear),    cmocka_unit_test(norms),
-                                     cmocka_unit_test(attention), cmocka_unit_test(elementwise),
-                                     cmocka_unit_test(ends),      cmocka_unit_test(rounding)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(linear), cmocka_unit_test(norms),    cmocka_unit_test(attention), cmocka_unit_test(elementwise),
+      cmocka_unit_test(ends),   cmocka_unit_test(rounding), cmocka_unit_test(weights)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -15,6 +15,7 @@ static int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S, atoll_policy policy, int slots,
                 int partials, int real) {
+  int bf16 = atoll_model_config(m)->dtype == ATOLL_BF16;
   const atoll_model_params *c = atoll_model_config(m);
   atoll_policy policies[64];
   for (int i = 0; i < 64; i++)
@@ -32,7 +33,7 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
 
   atoll_syms *pool = NULL;
   OK(atoll_syms_create(&pool));
-  int64_t saved = 0, carried = 0, work = 0, params = 0, tied = 0, boundary = 4 * B * S * c->width;
+  int64_t saved = 0, carried = 0, work = 0, params = 0, tied = 0, boundary = (bf16 ? 2 : 4) * B * S * c->width;
   for (int l = first; l < last; l++) {
     saved += eval(atoll_layer_saved_bytes(m, pool, l, policy, 1), B, S);
     int64_t v = eval(atoll_layer_carried_bytes(m, pool, l, policy, 1), B, S);
@@ -51,15 +52,15 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
   if (first > 0 && atoll_layer_keeps_input(m, first, policy))
     saved -= line(boundary);
   int between = last - first - 1 < 2 ? last - first - 1 : 2;
-  assert_int_equal(said[ATOLL_MEM_PARAMETER], params);
-  assert_int_equal(said[ATOLL_MEM_OPTIMIZER], 2 * params);
+  assert_int_equal(said[ATOLL_MEM_PARAMETER], bf16 ? params / 2 : params);
+  assert_int_equal(said[ATOLL_MEM_OPTIMIZER], (bf16 ? 3 : 2) * params);
   assert_int_equal(said[ATOLL_MEM_GRADIENT], partials * (params + tied));
   assert_int_equal(said[ATOLL_MEM_ACTIVATION], slots * saved);
   assert_int_equal(said[ATOLL_MEM_WORKSPACE], carried + work + between * boundary);
   atoll_syms_destroy(&pool);
 
   for (int counting = !real; counting < 2; counting++) {
-    rig r = rig_open(m, "cpu", "cpu", 2, counting);
+    rig r = rig_open(m, "cpu", bf16 ? "cpu:bf16" : "cpu", 2, counting);
     atoll_stage *s = NULL;
     OK(atoll_stage_create(m, &p, &r.e, &s));
     for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
@@ -76,8 +77,8 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
 static void small(void **state) {
   (void)state;
   const int64_t shapes[][2] = {{1, 1}, {1, 17}, {3, 31}, {4, 40}};
-  for (int dropout = 0; dropout < 2; dropout++) {
-    atoll_model *m = model_of(3, 36, 3, 67, 40, dropout * 0.1);
+  for (int kind = 0; kind < 4; kind++) {
+    atoll_model *m = model_in(kind / 2 ? ATOLL_BF16 : ATOLL_F32, 3, 36, 3, 67, 40, kind % 2 * 0.1);
     const int cuts[][2] = {{0, 5}, {0, 1}, {1, 2}, {1, 5}, {2, 4}, {4, 5}, {0, 3}};
     for (int k = 0; k < 7; k++)
       for (int s = 0; s < 4; s++)
@@ -91,10 +92,11 @@ static void small(void **state) {
 static void huge(void **state) {
   (void)state;
   const char *const presets[] = {"gpt2-124m", "gpt2-1.5b"};
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 4; i++) {
     atoll_model_params mp;
     atoll_model_params_init(&mp);
-    strcpy(mp.preset, presets[i]);
+    strcpy(mp.preset, presets[i / 2]);
+    mp.dtype = i % 2 ? ATOLL_BF16 : ATOLL_F32;
     atoll_model *m = NULL;
     OK(atoll_model_create(&mp, &m));
     one(m, 0, atoll_model_layers(m), 64, 1024, ATOLL_POLICY_EXACT20, 8, 4, 0);
@@ -115,20 +117,22 @@ static void policies(void **state) {
       {ATOLL_POLICY_EXACT12, 6, 4, 0},      {ATOLL_POLICY_EXACT10, 5, 5, 0},  {ATOLL_POLICY_EXACT6, 3, 7, 0},
       {ATOLL_POLICY_EXACT4, 2, 8, 0},       {ATOLL_POLICY_EXACT2, 1, 8, 1},
   };
-  atoll_model *m = model_of(2, 64, 4, 67, 64, 0);
-  atoll_syms *pool = NULL;
-  OK(atoll_syms_create(&pool));
-  int64_t B = 4, S = 16, R = B * S, H = 64;
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+  const atoll_dtype dtype[] = {ATOLL_F32, ATOLL_BF16};
+  for (size_t k = 0; k < 2 * sizeof table / sizeof *table; k++) {
+    size_t i = k / 2;
+    atoll_model *m = model_in(dtype[k % 2], 2, 64, 4, 67, 64, 0);
+    atoll_syms *pool = NULL;
+    OK(atoll_syms_create(&pool));
+    int64_t B = 4, S = 16, R = B * S, H = 64;
     int64_t statistics = 4 * R, lse = table[i].attention ? 0 : 4 * R;
     assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, table[i].policy, 1), B, S),
-                     4 * (table[i].values * R * H + statistics + lse));
+                     (int64_t)atoll_dtype_bytes(dtype[k % 2]) * table[i].values * R * H + 4 * (statistics + lse));
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 1, table[i].policy), B, S),
                      table[i].twelfths * 2 * R * H * H + table[i].attention * 2 * R * S * H);
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 0, table[i].policy), B, S), 0);
+    atoll_syms_destroy(&pool);
+    atoll_model_destroy(&m);
   }
-  atoll_syms_destroy(&pool);
-  atoll_model_destroy(&m);
 }
 
 /* A stage whose memory runs out at any allocation leaves nothing behind. */

@@ -22,15 +22,21 @@
       fail_msg("%s: %s: %s", #call, atoll_err_name(ok_err_), atoll_err_message());                                     \
   } while (0)
 
-static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads, int64_t vocab, int64_t context,
-                                    double dropout) {
+static inline atoll_model *model_in(atoll_dtype dtype, int64_t layers, int64_t width, int64_t heads, int64_t vocab,
+                                    int64_t context, double dropout) {
   atoll_model_params p;
   atoll_model_params_init(&p);
   p.layers = layers, p.width = width, p.heads = heads, p.vocab = vocab, p.context = context, p.dropout = dropout;
+  p.dtype = dtype;
   p.init_std = 0.2; /* large enough that every part of a small model matters */
   atoll_model *m = NULL;
   OK(atoll_model_create(&p, &m));
   return m;
+}
+
+static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads, int64_t vocab, int64_t context,
+                                    double dropout) {
+  return model_in(ATOLL_F32, layers, width, heads, vocab, context, dropout);
 }
 
 typedef struct rig {
@@ -155,6 +161,7 @@ static inline result run_samples(rig *r, const int *cuts, int stages, atoll_poli
     OK(atoll_stage_tensors(stage[k], ATOLL_STAGE_PARAM, &t, &index, &n));
     for (int i = 0; i < n && set; i++)
       set(r->m, index[i], t[i].data, atoll_tensor_local_count(&t[i]));
+    OK(atoll_stage_refresh(stage[k], &(atoll_rounding){0}));
   }
   /* Two in flight: forward of micro-batch i, then backward of i - 1. */
   for (int i = 0; i <= micro; i++) {

@@ -52,9 +52,8 @@ static bytes evaluate(const memory_model *m, const int64_t v[VARS]) {
   return out;
 }
 
-static void equals_layer(void **state) {
-  (void)state;
-  atoll_model *m = test_model(3, 48);
+static void equals_layer_in(atoll_dtype dtype) {
+  atoll_model *m = test_model_in(dtype, 3, 48);
   int layers = atoll_model_layers(m), compared = 0;
   for (int first = 0; first < layers; first++)
     for (int last = first + 1; last <= layers; last++)
@@ -89,6 +88,12 @@ static void equals_layer(void **state) {
       }
   print_message("%d stages compared\n", compared);
   atoll_model_destroy(&m);
+}
+
+static void equals_layer(void **state) {
+  (void)state;
+  equals_layer_in(ATOLL_F32);
+  equals_layer_in(ATOLL_BF16);
 }
 
 /* Two blocks of width 64: numbers one can follow. */

@@ -106,7 +106,7 @@ static inline void test_cluster_free(test_cluster *c) {
   free(c->topo.link);
 }
 
-static inline atoll_model *test_model(int64_t layers, int64_t width) {
+static inline atoll_model *test_model_in(atoll_dtype dtype, int64_t layers, int64_t width) {
   atoll_model_params p;
   atoll_model *m = NULL;
   atoll_model_params_init(&p);
@@ -115,9 +115,12 @@ static inline atoll_model *test_model(int64_t layers, int64_t width) {
   p.heads = 4;
   p.context = 128;
   p.vocab = 256;
+  p.dtype = dtype;
   assert_int_equal(atoll_model_create(&p, &m), ATOLL_OK);
   return m;
 }
+
+static inline atoll_model *test_model(int64_t layers, int64_t width) { return test_model_in(ATOLL_F32, layers, width); }
 
 static inline atoll_plan_problem test_problem(const atoll_model *m, const test_cluster *c, int64_t batch) {
   return (atoll_plan_problem){.model = m, .topo = &c->topo, .islands = &c->islands, .seq = 64, .global_batch = batch};
