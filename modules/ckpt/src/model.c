@@ -37,7 +37,7 @@ int atoll_ckpt_locate(const char *path, char *dir, size_t n) {
 
 /* The section "model" of the checkpoint's options. */
 atoll_err atoll_ckpt_model(const char *dir, const atoll_ckpt_meta *meta, atoll_model **out) {
-  atoll_model_params p;
+  atoll_model_params p = {0};
   atoll_opts *opts = NULL;
   atoll_yaml *root = NULL;
   ATOLL_TRY(atoll_opts_create(&opts));
