@@ -277,6 +277,31 @@ static void explain_traffic(const atoll_plan *plan, const atoll_plan_problem *pr
   }
 }
 
+/* Several equal copies of the pipeline: where each is, and its micro-batches. */
+static void explain_copies(const atoll_plan *plan, const atoll_islands *islands, int copies, FILE *f) {
+  const atoll_plan_pipeline *pipe = &plan->pipeline[0];
+  if (copies < 2)
+    return;
+  fprintf(f,
+          "\nCopies\n  %d equal copies of the pipeline, each on islands of its own: activations stay inside a copy, "
+          "gradients are summed\n  over all copies once a step\n",
+          copies);
+  for (int c = 0; c < copies; c++) {
+    int each = pipe->stage[0].replicas / copies;
+    const atoll_plan_replica *first = &pipe->stage[0].replica[c * each], *last = first + each - 1;
+    fprintf(f, "  copy %d: micro-batches %" PRId64 "-%" PRId64 ", islands", c, first->first_micro_batch,
+            last->first_micro_batch + last->micro_batches - 1);
+    for (int s = 0; s < pipe->stages; s++) {
+      int island = pipe->stage[s].replica[c * each].island, seen = 0;
+      for (int e = 0; e < s && !seen; e++)
+        seen = pipe->stage[e].replica[c * each].island == island;
+      if (!seen)
+        fprintf(f, " %s", island_name(islands, island));
+    }
+    fprintf(f, "\n");
+  }
+}
+
 static void explain_price(const atoll_plan_report *report, const atoll_plan *plan, FILE *f) {
   if (isnan(report->price))
     return;
@@ -311,6 +336,8 @@ void atoll_plan_explain(const atoll_plan *plan, const atoll_plan_problem *proble
   explain_time(plan, problem, f);
   explain_memory(plan, problem->islands, f);
   explain_traffic(plan, problem, f);
+  if (report)
+    explain_copies(plan, problem->islands, report->copies, f);
   explain_idle(plan, report, f);
   if (report)
     explain_price(report, plan, f);

@@ -119,8 +119,62 @@ static void profile_decides(void **state) {
   made_end(&x);
 }
 
+/* Times of a calibration that found micro-batches of one size a hundredth faster per sample than others; its samples
+ * lie `spread` around their median. */
+static atoll_profile *calibration(const made *x, int64_t favoured, double spread) {
+  static const char *const kinds[] = {"embed", "block", "head"};
+  atoll_profile *p = NULL;
+  char class_key[256];
+  atoll_island_class(&x->cluster.islands, 0, class_key, sizeof class_key);
+  assert_ok(atoll_profile_create(&p));
+  for (int i = 0; i < 3 * ATOLL_POLICIES * 6 * 5; i++) {
+    int64_t b = INT64_C(1) << i / 5 % 6;
+    double t = (double)b * 1e-3 * (b == favoured ? 0.99 : 1) * (1 + (i % 5 - 2) * spread);
+    atoll_cost c = {.forward = t, .backward_input = t, .backward_weight = t, .update = 1e-6};
+    assert_ok(atoll_profile_add(p, class_key, atoll_model_digest(x->model), kinds[i / 30 % 3],
+                                atoll_policy_name((atoll_policy)(i / 90)), 64, b, &c));
+  }
+  return p;
+}
+
+static int64_t chosen_size(made *x, int64_t favoured, double spread, atoll_digest *digest) {
+  atoll_profile *p = calibration(x, favoured, spread);
+  atoll_plan_report *report = NULL;
+  x->problem.profile = p;
+  assert_ok(atoll_plan_make(&x->problem, &x->params, &x->plan, &report));
+  int64_t b = x->plan->pipeline[0].stage[0].replica[0].micro_batch;
+  *digest = atoll_plan_digest(x->plan);
+  if (b == favoured)
+    assert_true(report->alike == 0);
+  else
+    assert_float_equal(report->alike, spread, 1e-9);
+  atoll_plan_report_destroy(&report);
+  atoll_plan_destroy(&x->plan);
+  atoll_profile_destroy(&p);
+  return b;
+}
+
+/* What measurements cannot tell apart is decided by a fixed order: fewer stages, larger micro-batches, first policy. */
+static void choice_outlives_a_calibration(void **state) {
+  (void)state;
+  made x;
+  const test_node node[] = {{"a", 2, INT64_C(1) << 30, 90, 45}};
+  atoll_digest one, other, sure;
+  begin(&x, node, 1, 10, 32);
+  assert_int_equal(chosen_size(&x, 2, 0, &one), 2); /* samples that agree are believed */
+  assert_int_equal(chosen_size(&x, 4, 0, &other), 4);
+  assert_false(atoll_digest_equal(one, other));
+  assert_int_equal(chosen_size(&x, 2, 0.03, &one), 16);
+  assert_int_equal(chosen_size(&x, 4, 0.03, &other), 16);
+  assert_true(atoll_digest_equal(one, other));
+  assert_int_equal(chosen_size(&x, 16, 0.003, &sure), 16); /* and it is the plan of who measured that one fastest */
+  assert_true(atoll_digest_equal(one, sure));
+  made_end(&x);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(uneven_split), cmocka_unit_test(uneven_batches),
-                                     cmocka_unit_test(idle), cmocka_unit_test(profile_decides)};
+                                     cmocka_unit_test(idle), cmocka_unit_test(profile_decides),
+                                     cmocka_unit_test(choice_outlives_a_calibration)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,6 +148,7 @@ typedef struct atoll_plan_report {
       composed; /* s, or price for plan.objective=price, of the best chain of stages on parts of islands by the formula
                    of src/compose/chain.c, before simulation; NaN when there is none or nobody searched for one */
   double price, transfer_price; /* of a step; the second is the part for what moves between zones. NaN unknown */
+  int copies; /* of the pipeline, equal ones on islands of their own, in the order of replicas; 0 and 1: one */
   int idle_count;
   char (*idle)[384]; /* which devices are left idle, and why */
 } atoll_plan_report;

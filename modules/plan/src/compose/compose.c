@@ -438,6 +438,7 @@ static void report_choice(atoll_plan_report *r, large_choice *chosen) {
   r->composed = chosen->composed;
   if (!chosen->plan)
     return;
+  r->copies = chosen->copies;
   r->price = chosen->price;
   r->transfer_price = chosen->transfer_price;
   r->idle_count = chosen->idle_count;

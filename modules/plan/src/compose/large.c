@@ -14,14 +14,19 @@
  *   Rent. A device is paid for at least as long as it computes, so a step costs at least G times what each layer costs
  *   on the kind where seconds times price of its devices is least. That is the bound for plan.objective=price.
  *
- *   Limit. The first PILOTS of least bound are composed without a limit, then twice as many under the limit of the best
- *   so far, and so on until no bound is below it. The limit does not fall within a round, so the answer does not depend
- *   on the order in a round, nor on how ranks share it.
+ *   Limit. First plans are looked for in the PILOTS combinations of least bound without a limit, then in twice as many
+ *   under the limit of the best so far, and so on until no bound is below it. Then the same again for better plans and
+ *   sharper bounds. The limit does not fall within a round, so the answer does not depend on the order in a round, nor
+ *   on how ranks share it.
  *
  * Up to ALL_WIDTHS devices every data degree is tried with grid, whose answers are cheap. Beyond, those that are 1, 3
  * or 5 times a power of two and those that divide an island: a data degree between two of them leaves devices of every
  * island over, or is at most a fifth from one that is tried. What lies outside is not part of the gap that a plan
  * states.
+ *
+ * Copies (copies.c) of degree D on parts of the cluster are much like one pipeline of degree copies x D on all of it:
+ * stages are as many and as long, and only cross fewer islands. They are tried where no island holds that degree, or
+ * where a crossing takes CROSSING of the slowest stage's time; this too is not part of the gap.
  *
  * The FINALISTS of least composed time are built and simulated, and the simulator has the last word. */
 #include "compose/large.h"
@@ -36,6 +41,9 @@
 #define PILOTS     4
 #define FINALISTS  6
 #define ALL_WIDTHS 64
+#define CROSSING   0.1  /* of the time of the slowest stage: sends between islands that take less are no matter */
+#define WORK       6000 /* of the engine, for each layer and kind */
+#define SKETCHES   30   /* parts of it for a first look at a combination */
 
 /* ---- combinations ------------------------------------------------------------------------------------------------ */
 
@@ -48,10 +56,12 @@ static int64_t leaves_of(const composer *c, int64_t G, int D) {
   return leaves < G ? leaves : G;
 }
 
-static int worth_trying(const large *x, int devices, int D) {
-  int odd = D;
+static int worth_trying(const large *x, int D) {
+  int odd = D, devices = 0;
+  for (int p = 0; p < x->pools; p++)
+    devices += x->pool[p].islands * x->pool[p].per_island;
   if (x->c->params->data_parallel > 0)
-    return D == x->c->params->data_parallel;
+    return D * x->copies == x->c->params->data_parallel;
   if (devices <= ALL_WIDTHS && x->c->parallelizer == &atoll_parallelizer_grid)
     return 1;
   while (odd % 2 == 0)
@@ -135,12 +145,13 @@ done:
 
 static void fill_combination(const composer *c, combination *k) {
   int64_t leaf = 0;
-  k->leaves = leaves_of(c, k->G, k->D);
+  int columns = large_width(k);
+  k->leaves = leaves_of(c, k->G, columns);
   k->most = 0;
   k->partials = 1;
-  k->value = k->least = INFINITY;
-  for (int d = 0; d < k->D; d++) {
-    int64_t share = k->leaves / k->D + (d < k->leaves % k->D);
+  k->value = INFINITY;
+  for (int d = 0; d < columns; d++) {
+    int64_t share = k->leaves / columns + (d < k->leaves % columns);
     int64_t n = plan_leaf_first(k->leaves, k->G, leaf + share) - plan_leaf_first(k->leaves, k->G, leaf);
     int most, left;
     plan_tree_walk(k->leaves, leaf, share, &most, &left);
@@ -154,44 +165,68 @@ static int by_bound(const void *a, const void *b) {
   const combination *x = a, *y = b;
   if (x->bound != y->bound)
     return x->bound < y->bound ? -1 : 1;
-  return x->b != y->b ? (x->b < y->b ? -1 : 1) : x->D - y->D;
+  if (x->b != y->b)
+    return x->b < y->b ? -1 : 1;
+  return x->x->copies != y->x->copies ? x->x->copies - y->x->copies : x->D - y->D;
+}
+
+/* Seconds of a micro-batch there and back over the slowest boundary of two pools, or of two islands of one. */
+static atoll_err slowest_send(const large *x, const combination *at, double *most) {
+  *most = 0;
+  for (int p = 0; p < x->pools; p++)
+    for (int q = 0; q < x->pools; q++) {
+      double one;
+      ATOLL_TRY(pools_send(x, at, p, q, &one));
+      *most = fmax(*most, one);
+    }
+  return ATOLL_OK;
+}
+
+/* Data degrees of one view of the cluster for micro-batches of b samples. */
+static atoll_err add_combinations(large *x, large *view, int64_t b, double *u, int *room) {
+  composer *c = x->c;
+  int64_t G = c->problem->global_batch / b;
+  int widest = 0, frequent = 0;
+  double whole = 0, rent = 0;
+  for (int p = 0; p < view->pools; p++)
+    widest = view->pool[p].per_island > widest ? view->pool[p].per_island : widest;
+  double send, steady;
+  ATOLL_TRY(layer_times(view, b, u, &whole, &rent, &frequent));
+  ATOLL_TRY(slowest_send(x, &(combination){.x = x, .b = b}, &send));
+  for (int D = 1; D <= widest && D * view->copies <= G; D++) {
+    if (!worth_trying(view, D) || leaves_of(c, G, D * view->copies) < D * view->copies)
+      continue;
+    steady = least_steady(view, u, D, frequent);
+    if (view->copies > 1 && D * view->copies <= widest && send < CROSSING * steady)
+      continue;
+    if (x->combinations == *room) {
+      *room = *room ? 2 * *room : 64;
+      combination *grown = realloc(x->combination, (size_t)*room * sizeof *grown);
+      if (!grown)
+        return atoll_fail(ATOLL_NOMEM, "plan: no memory for %d combinations", *room);
+      x->combination = grown;
+    }
+    combination *k = &x->combination[x->combinations++];
+    *k = (combination){.x = view, .b = b, .G = G, .D = D};
+    fill_combination(c, k);
+    k->seconds = whole + (double)(k->most - 1) * steady;
+    k->bound = x->cheapest ? rent * (double)G / view->copies : k->seconds; /* rent is of all copies */
+    k->least = c->monotone ? k->bound : 0; /* of other programs' times nothing is known before they are asked */
+  }
+  return ATOLL_OK;
 }
 
 static atoll_err list_combinations(large *x) {
-  composer *c = x->c;
+  const composer *c = x->c;
   int64_t batch = c->problem->global_batch;
-  int devices = 0, widest = 0, room = 0;
-  double *u = NULL, whole = 0, rent = 0;
-  int frequent = 0;
-  for (int p = 0; p < x->pools; p++) {
-    devices += x->pool[p].islands * x->pool[p].per_island;
-    widest = x->pool[p].per_island > widest ? x->pool[p].per_island : widest;
-  }
+  int room = 0;
+  double *u = NULL;
   ATOLL_TRY(plan_alloc((size_t)x->kinds, sizeof *u, &u));
   atoll_err err = ATOLL_OK;
-  for (int64_t b = 1; b <= batch && err == ATOLL_OK; b++) {
-    if (batch % b || (c->params->micro_batch > 0 && b != c->params->micro_batch))
-      continue;
-    err = layer_times(x, b, u, &whole, &rent, &frequent);
-    for (int D = 1; D <= widest && D <= batch / b && err == ATOLL_OK; D++) {
-      if (!worth_trying(x, devices, D) || leaves_of(c, batch / b, D) < D)
-        continue;
-      if (x->combinations == room) {
-        room = room ? 2 * room : 64;
-        combination *grown = realloc(x->combination, (size_t)room * sizeof *grown);
-        if (!grown) {
-          err = atoll_fail(ATOLL_NOMEM, "plan: no memory for %d combinations", room);
-          break;
-        }
-        x->combination = grown;
-      }
-      combination *k = &x->combination[x->combinations++];
-      *k = (combination){.b = b, .G = batch / b, .D = D};
-      fill_combination(c, k);
-      k->seconds = whole + (double)(k->most - 1) * least_steady(x, u, D, frequent);
-      k->bound = x->cheapest ? rent * (double)k->G : k->seconds;
-    }
-  }
+  for (int64_t b = 1; b <= batch && err == ATOLL_OK; b++)
+    for (int v = -1; v < x->views && err == ATOLL_OK; v++)
+      if (batch % b == 0 && (c->params->micro_batch == 0 || b == c->params->micro_batch))
+        err = add_combinations(x, v < 0 ? x : &x->view[v], b, u, &room);
   free(u);
   if (x->combinations)
     qsort(x->combination, (size_t)x->combinations, sizeof *x->combination, by_bound);
@@ -216,13 +251,15 @@ static int size_of(MPI_Comm comm) {
 
 static atoll_err together(MPI_Comm comm, atoll_err err) { return comm == MPI_COMM_NULL ? err : atoll_agree(comm, err); }
 
-/* Combinations [first, last), each on one rank; afterwards all know all values. */
-static atoll_err solve(large *x, MPI_Comm comm, int first, int last, double limit) {
+static int open(const combination *k, double limit) { return k->least * (1 - 1e-12) < limit; }
+
+/* Those of the combinations [first, last) that can still win, each on one rank; afterwards all know all values. */
+static atoll_err solve(large *x, MPI_Comm comm, engine_part part, int64_t work, int first, int last, double limit) {
   int rank = rank_of(comm), size = size_of(comm);
   atoll_err err = ATOLL_OK;
   for (int i = first; i < last && err == ATOLL_OK; i++)
-    if (i % size == rank)
-      err = chain_solve(x, &x->combination[i], limit);
+    if (i % size == rank && open(&x->combination[i], limit))
+      err = chain_solve(&x->combination[i], limit, part, work);
   ATOLL_TRY(together(comm, err));
   if (size == 1)
     return ATOLL_OK;
@@ -231,17 +268,43 @@ static atoll_err solve(large *x, MPI_Comm comm, int first, int last, double limi
   err = plan_alloc(2 * (size_t)n, sizeof *all, &all);
   for (int i = 0; i < n && err == ATOLL_OK; i++) {
     all[2 * i] = x->combination[first + i].value;
-    all[2 * i + 1] = x->combination[first + i].least;
+    all[2 * i + 1] = -x->combination[first + i].least; /* who looked at it knows the greatest */
   }
   err = together(comm, err);
   if (err == ATOLL_OK && n > 0)
     MPI_Allreduce(MPI_IN_PLACE, all, 2 * n, MPI_DOUBLE, MPI_MIN, comm);
   for (int i = 0; i < n && err == ATOLL_OK; i++) {
     x->combination[first + i].value = all[2 * i];
-    x->combination[first + i].least = all[2 * i + 1];
+    x->combination[first + i].least = -all[2 * i + 1];
   }
   free(all);
   return err;
+}
+
+/* Those that can still win, by rising bounds: PILOTS of them, then twice as many under the best value so far, and on.
+ */
+static atoll_err rounds(large *x, MPI_Comm comm, engine_part part, int64_t work, double *limit) {
+  for (int first = 0, end = 0, round = PILOTS; first < x->combinations; round *= 2) {
+    for (int found = 0; end < x->combinations && found < round; end++)
+      found += open(&x->combination[end], *limit);
+    ATOLL_TRY(solve(x, comm, part, work, first, end, *limit));
+    for (; first < end; first++)
+      *limit = fmin(*limit, x->combination[first].value);
+  }
+  return ATOLL_OK;
+}
+
+/* First plans; then a little work for each combination that is left, which closes most; then the rest of the allowance
+ * for what remains, in equal parts. */
+static atoll_err search(large *x, MPI_Comm comm) {
+  int64_t work = WORK * x->c->layers * x->kinds;
+  double limit = INFINITY;
+  int left = 0;
+  ATOLL_TRY(rounds(x, comm, ENGINE_FIRST_PLANS, 0, &limit));
+  ATOLL_TRY(rounds(x, comm, ENGINE_FROM_START, work / SKETCHES, &limit));
+  for (int i = 0; i < x->combinations; i++)
+    left += open(&x->combination[i], limit);
+  return left ? rounds(x, comm, ENGINE_FROM_START, work / left, &limit) : ATOLL_OK;
 }
 
 /* The composition of a combination, from the rank that has it, without its times. */
@@ -273,8 +336,11 @@ static atoll_err share_plan(MPI_Comm comm, int i, combination *k) {
 
 static void describe(const large *x, const combination *k, const atoll_plan *plan, char *text, size_t n) {
   const atoll_plan_pipeline *pipe = &plan->pipeline[0];
-  size_t at = (size_t)snprintf(text, n, "%d stage%s x %d, micro-batch %" PRId64, pipe->stages,
-                               pipe->stages == 1 ? "" : "s", k->D, k->b);
+  size_t at = 0;
+  if (k->x->copies > 1)
+    at = (size_t)snprintf(text, n, "%d copies of ", k->x->copies);
+  at += (size_t)snprintf(text + at, n - at, "%d stage%s x %d, micro-batch %" PRId64, pipe->stages,
+                         pipe->stages == 1 ? "" : "s", k->D, k->b);
   for (int s = 0; s < pipe->stages && at < n;) { /* runs of like stages */
     const atoll_plan_replica *r = &pipe->stage[s].replica[0];
     int e = s + 1, first = pipe->stage[s].chunk[0].first;
@@ -327,7 +393,7 @@ static atoll_err choose(large *x, combination **list, int n, large_choice *out) 
   for (int i = 0; i < n; i++) {
     atoll_plan *plan = NULL;
     double price = NAN;
-    atoll_err err = realize(x, list[i], list[i]->plan, &plan, &price);
+    atoll_err err = realize(list[i], list[i]->plan, &plan, &price);
     if (err == ATOLL_INFEASIBLE) {
       snprintf(c->tightest, sizeof c->tightest, "%s", atoll_err_message());
       atoll_err_clear();
@@ -335,7 +401,7 @@ static atoll_err choose(large *x, combination **list, int n, large_choice *out) 
     }
     ATOLL_TRY(err);
     char text[256];
-    const shape key = {.S = plan->pipeline[0].stages, .D = list[i]->D, .b = list[i]->b};
+    const shape key = {.S = plan->pipeline[0].stages, .D = large_width(list[i]), .b = list[i]->b};
     describe(x, list[i], plan, text, sizeof text);
     compose_note(c, &key, plan->step_seconds, text);
     double value = x->cheapest ? price : plan->step_seconds;
@@ -353,15 +419,23 @@ static atoll_err choose(large *x, combination **list, int n, large_choice *out) 
 }
 
 /* Least value that anything in the space can have. */
-static double least_of_all(const large *x, double limit) {
+static double least_of_all(const large *x) {
   double least = INFINITY;
-  for (int i = 0; i < x->combinations; i++) {
-    const combination *k = &x->combination[i];
-    /* Without a plan it has none below the limit, as far as its search is exact. */
-    double at_least = k->value < INFINITY ? k->least : fmin(fmax(k->bound, k->least), limit);
-    least = fmin(least, at_least);
-  }
+  for (int i = 0; i < x->combinations; i++)
+    least = fmin(least, x->combination[i].least);
   return least;
+}
+
+/* What was learnt on the way. */
+static void take_from_views(large *x) {
+  for (int v = 0; v < x->views; v++) {
+    const large *view = &x->view[v];
+    x->epsilon = fmax(x->epsilon, view->epsilon);
+    if (view->missing < x->missing) {
+      x->missing = view->missing;
+      memcpy(x->why, view->why, sizeof x->why);
+    }
+  }
 }
 
 static atoll_err nothing(const large *x) {
@@ -392,25 +466,19 @@ static atoll_err check_fixed(const composer *c) {
 }
 
 atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
-  large x = {.c = c, .cheapest = c->params->objective == 1, .max_seconds = INFINITY, .missing = INT64_MAX};
+  large x = {.c = c, .copies = 1, .cheapest = c->params->objective == 1, .max_seconds = INFINITY, .missing = INT64_MAX};
   const atoll_plan_problem *problem = c->problem;
   combination *list[FINALISTS + 1];
-  double limit = INFINITY;
   if (c->params->min_throughput > 0)
     x.max_seconds = (double)problem->global_batch * (double)problem->seq / c->params->min_throughput;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, together(comm, check_fixed(c)));
   ATOLL_TRY_GOTO(err, done, together(comm, c->parallelizer->begin(problem, c->params, &x.state)));
   ATOLL_TRY_GOTO(err, done, together(comm, pools_find(&x)));
+  ATOLL_TRY_GOTO(err, done, together(comm, copies_find(&x)));
   ATOLL_TRY_GOTO(err, done, together(comm, list_combinations(&x)));
-  for (int first = 0, round = PILOTS, last = x.combinations; first < last; round *= 2) {
-    int end = first + round < last ? first + round : last;
-    ATOLL_TRY_GOTO(err, done, solve(&x, comm, first, end, limit));
-    for (; first < end; first++)
-      limit = fmin(limit, x.combination[first].value);
-    while (c->monotone && last > first && x.combination[last - 1].bound * (1 - 1e-12) >= limit)
-      last--;
-  }
+  ATOLL_TRY_GOTO(err, done, search(&x, comm));
+  take_from_views(&x);
   int n = finalists(&x, list);
   out->composed = n ? list[0]->value : NAN;
   for (int i = 0; i < n; i++)
@@ -422,11 +490,12 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
     err = nothing(&x);
     goto done;
   }
-  double least = least_of_all(&x, limit);
+  double least = least_of_all(&x);
   out->plan->gap = fmax(out->at->value / least - 1, 0) + x.epsilon;
   out->plan->optimal = out->plan->gap <= COMPOSE_SLACK;
   out->plan->gap = out->plan->optimal ? 0 : out->plan->gap;
-  out->transfer_price = pools_transfer(&x, out->at, out->at->plan);
+  out->transfer_price = pools_transfer(out->at->x, out->at, out->at->plan);
+  out->copies = out->at->x->copies;
   err = realize_idle(&x, out->at, out->plan, out);
 done:
   out->at = NULL;

@@ -1,7 +1,8 @@
 /* Large clusters and targets beyond train: plans whose stages stand on parts of islands.
  *
  *   pools   islands that are alike as one pool, ways to make a stage of them, slices through the parallelizer
- *   chain   the best chain of stages of one micro-batch size and data degree
+ *   copies  parts of the cluster that are alike, for several copies of a pipeline
+ *   chain   the best chain of stages of one micro-batch size and data degree, by the engine
  *   large   the walk over micro-batch sizes and data degrees, shared by ranks
  *   realize a composition as a plan, with its simulated time; price; why devices are idle */
 #ifndef ATOLL_PLAN_LARGE_H
@@ -21,23 +22,28 @@ typedef struct large_pool { /* islands that are alike: class, size, links, zone,
 
 typedef struct large_kind { /* a stage: `data` replicas of `tensor` devices on one island of the pool */
   int pool, tensor;
+  double latency, rate; /* of sums over all copies [s, bytes/s]; rate NaN: not known yet */
 } large_kind;
 
-typedef struct combination { /* samples per micro-batch and data degree of every stage */
+typedef struct combination { /* copies of the pipeline, samples per micro-batch and data degree of every stage */
+  struct large *x;           /* the part of the cluster for one copy */
   int64_t b, G, leaves;
   int64_t most;    /* micro-batches of the busiest column */
-  int D, partials; /* most gradient buffers of any column */
+  int D, partials; /* of a copy; most gradient buffers of any column */
   double seconds;  /* no plan is faster */
   double bound;    /* no plan has less value: seconds, or the rent of what computes while it computes */
   double value;    /* s or price of the best plan found; INFINITY none */
   double least;    /* proved bound of the value */
-  int solved;
   engine_plan *plan;
 } combination;
 
 typedef struct large {
   composer *c;
-  void *state; /* of the parallelizer */
+  void *state;        /* of the parallelizer */
+  int copies;         /* of the pipeline; with several, pools hold what the first copy may use */
+  int *peer;          /* [copies][islands]: of the first copy's islands, their images */
+  int views;          /* the cluster for several copies: same fields, no combinations of their own */
+  struct large *view; /* [views] */
   int pools;
   large_pool *pool;
   int kinds;
@@ -58,6 +64,7 @@ typedef struct large_choice {
   double price, transfer_price; /* NaN unknown */
   int idle_count;
   char (*idle)[384]; /* free() */
+  int copies;
 } large_choice;
 
 /* Collective when comm is not MPI_COMM_NULL: ranks share the combinations and all choose the same plan. */
@@ -65,6 +72,10 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out);
 
 atoll_err pools_find(large *x);
 void pools_free(large *x);
+/* Replicas of a stage, of all copies. */
+static inline int large_width(const combination *at) { return at->D * at->x->copies; }
+/* Whether the islands of two pools have the same slices. */
+int pools_alike(const large *x, int p, int q);
 /* The parallelizer's answer for a stage that holds in_flight micro-batches; *n = 0: nothing fits. */
 atoll_err pools_ask(large *x, const combination *at, int kind, int first, int last, int64_t in_flight,
                     atoll_slice_plan *point, int *n);
@@ -79,11 +90,22 @@ double pools_swap(const large *x, int p, int q);
 double pools_money(const large *x, const combination *at, int p, int q);
 double pools_transfer(const large *x, const combination *at, const engine_plan *plan);
 
-/* Best chain of stages of one combination whose value is at most limit: at->plan, or NULL. */
-atoll_err chain_solve(large *x, combination *at, double limit);
+/* Views of the cluster for several copies. */
+atoll_err copies_find(large *x);
+void copies_free(large *x);
+/* Where a copy has what the first has on this island. */
+int copies_island(const large *x, int copy, int island);
+/* What the sum of a slice's gradients over all copies takes beyond that over one. */
+atoll_err copies_extra(const large *x, const combination *at, large_kind *kind, int first, int last, double *seconds);
+/* Money for what these sums move between zones in a step. */
+double copies_money(const large *x, const combination *at);
+
+/* A good chain of stages of one combination whose value is at most limit, into at->plan where it beats what that holds;
+ * and, unless first plans alone are asked for, what no chain beats, or the limit: at->least. */
+atoll_err chain_solve(combination *at, double limit, engine_part part, int64_t work);
 
 /* The plan of a composition; step_seconds by simulation. price NaN when unknown. */
-atoll_err realize(large *x, const combination *at, const engine_plan *composition, atoll_plan **out, double *price);
+atoll_err realize(const combination *at, const engine_plan *composition, atoll_plan **out, double *price);
 /* Sentences on islands that are not used whole. */
 atoll_err realize_idle(large *x, const combination *at, const atoll_plan *plan, large_choice *out);
 

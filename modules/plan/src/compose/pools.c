@@ -95,6 +95,14 @@ static int belongs(const large *x, const large_pool *p, int island, int share) {
          seen_alike(x, first, island);
 }
 
+int pools_alike(const large *x, int p, int q) {
+  const large_pool *a = &x->pool[p], *b = &x->pool[q];
+  const atoll_island *i = &x->c->problem->islands->island[a->island[0]],
+                     *j = &x->c->problem->islands->island[b->island[0]];
+  return same_hardware(x, a->island[0], b->island[0]) && a->per_island == b->per_island && a->per_node == b->per_node &&
+         i->latency_in == j->latency_in && i->bandwidth_in == j->bandwidth_in;
+}
+
 static int pays(const large *x) {
   const atoll_plan_params *p = x->c->params;
   return p->objective == 1 || p->max_price > 0;
@@ -111,7 +119,7 @@ static atoll_err add_kinds(large *x) {
       int power = (t & (t - 1)) == 0;
       if (x->pool[p].per_node % t || !(power || t == x->pool[p].per_node) || (t > 1 && c->params->target != 1))
         continue;
-      x->kind[x->kinds++] = (large_kind){p, t};
+      x->kind[x->kinds++] = (large_kind){.pool = p, .tensor = t, .rate = NAN};
     }
   return ATOLL_OK;
 }
@@ -151,6 +159,7 @@ void pools_free(large *x) {
     free(x->pool[p].island);
   for (int i = 0; x->combination && i < x->combinations; i++)
     engine_plan_destroy(&x->combination[i].plan);
+  copies_free(x);
   free(x->pool);
   free(x->kind);
   free(x->combination);
@@ -174,7 +183,7 @@ atoll_err pools_ask(large *x, const combination *at, int kind, int first, int la
   atoll_slice_context context = {.in_flight = (int)in_flight,
                                  .partials = at->partials,
                                  .micro_batch = at->b,
-                                 .micro_batches = at->G,
+                                 .micro_batches = (at->G + x->copies - 1) / x->copies,
                                  .data = at->D};
   double epsilon = 0;
   int64_t missing = 0;
@@ -185,9 +194,14 @@ atoll_err pools_ask(large *x, const combination *at, int kind, int first, int la
   ATOLL_TRY(x->c->parallelizer->plan(x->state, (atoll_slice){first, last}, shape_of(x, kind, at->D), &context, all,
                                      LARGE_POINTS, &found, &epsilon, &missing, why, sizeof why));
   x->epsilon = fmax(x->epsilon, epsilon);
+  double more = 0;
+  if (found)
+    ATOLL_TRY(copies_extra(x, at, &x->kind[kind], first, last, &more));
   for (int i = 0; i < found; i++)
-    if (all[i].data == at->D)
-      point[kept++] = all[i];
+    if (all[i].data == at->D) {
+      point[kept] = all[i];
+      point[kept++].d += more;
+    }
   if (!kept && in_flight == 1 && missing > 0 && missing < x->missing) {
     x->missing = missing;
     memcpy(x->why, why, sizeof x->why);
@@ -331,7 +345,7 @@ double pools_money(const large *x, const combination *at, int p, int q) {
 }
 
 double pools_transfer(const large *x, const combination *at, const engine_plan *plan) {
-  double sum = 0;
+  double sum = copies_money(x, at);
   for (int i = 0; i + 1 < plan->stages; i++)
     sum +=
         pools_money(x, at, x->kind[plan->stage[i].group[0].kind].pool, x->kind[plan->stage[i + 1].group[0].kind].pool);

@@ -15,7 +15,8 @@
 #include "compose/large.h"
 #include "interstage/interstage.h"
 
-#define REACH 2
+#define REACH            2
+#define SECONDS_PER_HOUR 3600.0
 
 typedef struct realized {                /* one stage */
   int kind, first, last, island, device; /* device: place in the island's list */
@@ -166,14 +167,15 @@ static atoll_err fill_replica(large *x, const combination *at, const realized *s
   const composer *c = x->c;
   const atoll_slice_plan *p = &s->point;
   int T = x->kind[s->kind].tensor;
-  int64_t leaf = at->leaves / at->D * k + (k < at->leaves % at->D ? k : at->leaves % at->D);
-  int64_t share = at->leaves / at->D + (k < at->leaves % at->D);
+  int columns = large_width(at), copy = k / at->D;
+  int64_t leaf = at->leaves / columns * k + (k < at->leaves % columns ? k : at->leaves % columns);
+  int64_t share = at->leaves / columns + (k < at->leaves % columns);
   ATOLL_TRY(plan_alloc((size_t)T, sizeof *r->rank, &r->rank));
   ATOLL_TRY(plan_alloc((size_t)T, sizeof *r->device, &r->device));
   r->ranks = T;
-  r->island = s->island;
+  r->island = copies_island(x, copy, s->island);
   for (int i = 0; i < T; i++) {
-    r->device[i] = c->device[s->island][s->device + k * T + i];
+    r->device[i] = c->device[r->island][s->device + k % at->D * T + i];
     r->rank[i] = c->rank_of[r->device[i]];
   }
   r->tensor = p->tensor;
@@ -198,8 +200,8 @@ static atoll_err fill_stage(large *x, const combination *at, const realized *s, 
   stage->chunks = stage->ranges = 1;
   ATOLL_TRY(plan_alloc(1, sizeof *stage->chunk, &stage->chunk));
   ATOLL_TRY(plan_alloc(1, sizeof *stage->range, &stage->range));
-  ATOLL_TRY(plan_alloc((size_t)at->D, sizeof *stage->replica, &stage->replica));
-  stage->replicas = at->D;
+  ATOLL_TRY(plan_alloc((size_t)large_width(at), sizeof *stage->replica, &stage->replica));
+  stage->replicas = large_width(at);
   stage->chunk[0] = (atoll_plan_chunk){s->first, s->last};
   stage->range[0] = (atoll_plan_range){.first = s->first,
                                        .last = s->last,
@@ -213,7 +215,7 @@ static atoll_err fill_stage(large *x, const combination *at, const realized *s, 
   if (x->c->params->experts > 0) /* experts, and how many of them a token visits */
     snprintf(stage->range[0].mlp, sizeof stage->range[0].mlp, "moe-%d-%d", (int)x->c->params->experts,
              (int)x->c->params->expert_top);
-  for (int k = 0; k < at->D; k++)
+  for (int k = 0; k < stage->replicas; k++)
     ATOLL_TRY(fill_replica(x, at, s, k, &stage->replica[k]));
   return ATOLL_OK;
 }
@@ -298,15 +300,20 @@ done:
   return err;
 }
 
-static double price_of(const large *x, const combination *at, const atoll_plan *plan, const realized *r, int stages,
-                       const engine_plan *composition) {
+static double price_of(const large *x, const combination *at, const atoll_plan *plan, const engine_plan *composition) {
+  const atoll_topo *topo = x->c->problem->topo;
   double rent = 0;
-  for (int i = 0; i < stages; i++)
-    rent += x->pool[x->kind[r[i].kind].pool].price * width_of(x, at, &r[i]);
+  for (int s = 0; s < plan->pipeline[0].stages; s++)
+    for (int k = 0; k < plan->pipeline[0].stage[s].replicas; k++) {
+      const atoll_plan_replica *r = &plan->pipeline[0].stage[s].replica[k];
+      double price = topo->node[topo->device[r->device[0]].node].price;
+      rent += price > 0 ? price / SECONDS_PER_HOUR * r->ranks : NAN;
+    }
   return plan->step_seconds * rent + pools_transfer(x, at, composition);
 }
 
-atoll_err realize(large *x, const combination *at, const engine_plan *composition, atoll_plan **out, double *price) {
+atoll_err realize(const combination *at, const engine_plan *composition, atoll_plan **out, double *price) {
+  large *x = at->x;
   composer *c = x->c;
   int S = composition->stages;
   realized *r = NULL;
@@ -341,7 +348,7 @@ atoll_err realize(large *x, const combination *at, const engine_plan *compositio
   ATOLL_TRY_GOTO(err, done, plan_fill_tied(plan, c->problem->model));
   ATOLL_TRY_GOTO(err, done, add_extra(x, plan));
   ATOLL_TRY_GOTO(err, done, predict(x, plan, r));
-  *price = price_of(x, at, plan, r, S, composition);
+  *price = price_of(x, at, plan, composition);
   *out = plan;
   plan = NULL;
 done:

@@ -12,8 +12,11 @@
  * >= C[l] - mu (w . left). This holds for every w and mu (Lagrange); a few that are good for the whole node are kept.
  * The stages behind a C[L] are a plan where they need no more devices than there are: the node's path.
  *
- * Memory. A stage with s stages behind it holds at least s + 1 micro-batches, and so does every stage before it. The
- * rows A and C are kept for some numbers of micro-batches, over the slices that hold so many.
+ * Memory. A stage with s stages behind it holds at least s + 1 micro-batches, and so does every stage before it. Layers
+ * [l, L) take at least behind(l) stages in the node, the least number of slices that cover them, each holding what
+ * those behind it demand; so a stage that ends at l has at least so many behind it. The rows A and C are kept for some
+ * numbers of micro-batches, over the slices that hold so many, or what lies behind their end demands, and by the
+ * seconds that they take then.
  *
  * Price. The same with w the rent: sum + mu rent >= C[l]. (T + sum)(R + rent) is concave along that line, so its least
  * is at an end, where either sum or rent is at its own bound. */
@@ -57,6 +60,38 @@ static double least_sync(search *s, int b, int kind, int f, int l, int64_t width
   return least < INFINITY ? least : 0;
 }
 
+/* The row of bounds for stages that hold so many micro-batches, or more. */
+static int row_of(const search *s, int flight) {
+  int t = s->flights - 1;
+  while (flights[t] > flight)
+    t--;
+  return t;
+}
+
+/* The same of stages that end at layer l and hold `flight` or more. */
+static int row_at_end(const search *s, int l, int flight) {
+  return row_of(s, s->behind[l] >= flight ? s->behind[l] + 1 : flight);
+}
+
+static size_t ranges(const search *s) { return (size_t)s->unit_kinds * (size_t)s->reps; }
+
+/* Least number of stages that layers [l, L) take, for every l. */
+static void fill_behind(search *s) {
+  s->work += (int64_t)s->unit_kinds * s->layers * s->layers / SPLITS_WORK;
+  s->behind[s->layers] = 0;
+  for (int f = s->layers - 1; f >= 0; f--) {
+    s->behind[f] = s->layers - f; /* where nothing fits, no bound either */
+    for (int l = s->layers; l > f; l--) {
+      const double *seconds = s->cost_seconds + (size_t)row_at_end(s, l, 1) * ranges(s);
+      for (int k = 0; k < s->unit_kinds && s->behind[l] + 1 < s->behind[f]; k++) {
+        size_t at = (size_t)k * (size_t)s->reps + (size_t)space_range(s, f, l);
+        if (s->cost_width[at] > 0 && seconds[at] < INFINITY)
+          s->behind[f] = s->behind[l] + 1;
+      }
+    }
+  }
+}
+
 /* Seconds and width of every kind on every range; no width where it cannot be. Independent of low and high but for the
  * width, so seconds are kept while b stays. */
 static void fill_costs(search *s, const node *n) {
@@ -69,11 +104,15 @@ static void fill_costs(search *s, const node *n) {
       if (s->cost_b != n->b) {
         const engine_point *point;
         int points = space_points(s, n->b, k, f, l, &point);
-        double seconds = points ? point[0].seconds : INFINITY;
         int64_t flight = points ? point[points - 1].in_flight : 0;
+        double send = points ? least_send(s, n->b, k, f, l) : 0;
         s->cost_flight[at] = (int)(flight < INT32_MAX ? flight : INT32_MAX);
-        tight |= points && flight <= s->layers;
-        s->cost_seconds[at] = seconds < INFINITY ? seconds + least_send(s, n->b, k, f, l) : INFINITY;
+        tight |= points && (flight <= s->layers || points > 1);
+        for (int t = 0, i = 0; t < FLIGHTS; t++) {
+          while (i < points && point[i].in_flight < flights[t])
+            i++;
+          s->cost_seconds[(size_t)t * ranges(s) + at] = i < points ? point[i].seconds + send : INFINITY;
+        }
       }
       double seconds = s->cost_seconds[at];
       int64_t width = -1;
@@ -89,6 +128,7 @@ static void fill_costs(search *s, const node *n) {
   if (s->cost_b != n->b)
     s->flights = tight ? FLIGHTS : 1;
   s->cost_b = n->b;
+  fill_behind(s);
 }
 
 static double least4(double a, double b, double c, double d) {
@@ -114,33 +154,40 @@ static double least_split(const double *cost, const int *rep, const double *befo
   return least4(a, b, c, d);
 }
 
-/* What each kind's ranges cost by sums * seconds + each * width; INFINITY where a range is impossible or does not hold
- * `flight` micro-batches. */
-static void fill_weighed(search *s, double sums, const double *per_replica, int flight) {
+/* What each kind's ranges cost by sums * seconds + each * width in a row; INFINITY where a range is impossible. */
+static void fill_weighed(search *s, double sums, const double *per_replica, int t) {
+  const double *seconds = s->cost_seconds + (size_t)t * ranges(s);
+  double *cost = s->cost + (size_t)t * ranges(s);
   for (int k = 0; k < s->unit_kinds; k++) {
     size_t row = (size_t)k * (size_t)s->reps;
     double each = per_replica ? per_replica[k] : 0;
     int most = s->mixed ? INT32_MAX : s->unit[s->kind[k].unit].devices / s->kind[k].devices;
     for (size_t r = row; r < row + (size_t)s->reps; r++)
-      s->cost[r] = s->cost_width[r] < 0 || s->cost_width[r] > most || s->cost_flight[r] < flight
-                       ? INFINITY
-                       : sums * s->cost_seconds[r] + each * s->cost_width[r];
+      cost[r] = s->cost_width[r] < 0 || s->cost_width[r] > most || !(seconds[r] < INFINITY)
+                    ? INFINITY
+                    : sums * seconds[r] + each * s->cost_width[r];
   }
 }
 
-/* out[l (K + 1)] for every l; out[l (K + 1) + k + 1]: the same when the last of the stages is of kind k. */
+/* out[l (K + 1)] for every l; out[l (K + 1) + k + 1]: the same when the last of the stages is of kind k. All hold at
+ * least `flight` micro-batches. */
 static double best_splits(search *s, double sums, const double *per_replica, int flight, double *out) {
   size_t L1 = (size_t)s->layers + 1, row = (size_t)s->unit_kinds + 1;
   s->work += (int64_t)s->unit_kinds * s->layers * s->layers / SPLITS_WORK;
-  fill_weighed(s, sums, per_replica, flight);
+  unsigned filled = 0; /* rows */
   s->split[0] = out[0] = 0;
   for (size_t k = 1; k < row; k++)
     out[k] = INFINITY;
   for (int l = 1; l <= s->layers; l++) {
     const int *rep = s->rep + (size_t)l * L1;
+    int t = row_at_end(s, l, flight);
+    const double *cost = s->cost + (size_t)t * ranges(s);
+    if (!(filled & 1U << t))
+      fill_weighed(s, sums, per_replica, t);
+    filled |= 1U << t;
     double least = INFINITY, *at = out + (size_t)l * row;
     for (int k = 0; k < s->unit_kinds; k++) {
-      at[k + 1] = least_split(s->cost + (size_t)k * (size_t)s->reps, rep, s->split, l);
+      at[k + 1] = least_split(cost + (size_t)k * (size_t)s->reps, rep, s->split, l);
       least = at[k + 1] < least ? at[k + 1] : least;
     }
     s->split[l] = at[0] = least;
@@ -200,12 +247,13 @@ static void trace(search *s, double *used) {
     int k = 0, f = 0;
     while (at[k + 1] > at[0])
       k++;
-    const double *cost = s->cost + (size_t)k * (size_t)s->reps;
+    size_t from = (size_t)row_at_end(s, l, 1) * ranges(s) + (size_t)k * (size_t)s->reps;
+    const double *cost = s->cost + from;
     const int *rep = s->rep + (size_t)l * L1;
     while (cost[rep[f]] + s->split[f] > at[k + 1])
       f++;
     int width = s->cost_width[(size_t)k * (size_t)s->reps + (size_t)rep[f]];
-    sum += s->cost_seconds[(size_t)k * (size_t)s->reps + (size_t)rep[f]];
+    sum += s->cost_seconds[from + (size_t)rep[f]];
     used[s->kind[k].unit] += (double)s->kind[k].devices * width;
     for (int d = 0; d < s->dims; d++) {
       fits &= width <= s->capacity[d];
@@ -334,9 +382,9 @@ static void choose_price_pairs(search *s) {
   }
 }
 
-double bound_least_bottleneck(search *s, int b, double most) {
+double bound_least_bottleneck(search *s, int b, int width, double most) {
   double low = 0, per[KINDS_BOUNDED], natural[DIMS] = {0};
-  node n = {.b = b, .high = most, .sync_most = INFINITY};
+  node n = {.b = b, .width = width, .high = most, .sync_most = INFINITY};
   if (s->unit_kinds > KINDS_BOUNDED)
     return 0;
   for (int i = 0; i < 24; i++) {
@@ -394,14 +442,14 @@ void bound_prepare(search *s) {
 
 /* Of rows of best_splits: where the bounds of a label's layer begin. */
 static size_t row_at(const search *s, int stages, int layer) {
-  int t = s->flights - 1;
-  while (flights[t] > stages + 1)
-    t--;
+  int t = row_of(s, stages + 1);
   return ((size_t)t * ((size_t)s->layers + 1) + (size_t)layer) * ((size_t)s->unit_kinds + 1);
 }
 
 spent bound_spent(const search *s, const node *n, const label *l) {
-  spent o = {.seconds = fmax(l->bottleneck, n->low) + l->sum + fmax(l->sync, n->sync_least) + l->extra};
+  spent o = {.seconds = fmax(l->bottleneck, n->low) + l->sum + fmax(l->sync, n->sync_least) +
+                        (s->problem->extra_hidden && l->layer > 0 ? 0 : l->extra) +
+                        (l->stages > 0 && l->layer > 0 ? space_ends(s, -1, l->tail) : 0)};
   for (int u = 0; u < s->units; u++) {
     double used = l->used[s->unit[u].dim];
     o.rent += s->priced ? s->unit[u].price * used : 0;
@@ -444,14 +492,14 @@ double bound_label(const search *s, const node *n, const label *l) {
 
 int bound_closes(const search *s, const spent *so_far, const label *l, int f) {
   const choice *c = &s->choice[l->next];
-  size_t range = (size_t)space_range(s, f, l->layer);
+  size_t range = (size_t)space_range(s, f, l->layer), row = (size_t)row_of(s, l->stages + 1);
   double seconds = 0;
   int width = c->width;
   for (int g = 0; g < c->groups; g++) {
     size_t at = (size_t)c->kind[g] * (size_t)s->reps + range;
     if (s->cost_width[at] < 0 || (c->width && c->width < s->cost_width[at]) || s->cost_flight[at] <= l->stages)
       return 0;
-    seconds = fmax(seconds, s->cost_seconds[at]);
+    seconds = fmax(seconds, s->cost_seconds[row * ranges(s) + at]);
     width = s->cost_width[at] > width ? s->cost_width[at] : width;
   }
   label closed = {.layer = (int16_t)f, .stages = (int16_t)(l->stages + 1), .money = l->money};

@@ -9,7 +9,8 @@
  *
  *     T = max_i (G_i - 1)(t_i + p_i)  +  sum_i (t_i + p_i)  +  X  +  max_i sync_i
  *
- * where X = max_i extra_i. It costs T times the rent of the devices used, plus the money for what moves between zones.
+ * where X = max_i extra_i, or max_i (extra_i - sum_{j<i} (t_j + p_j)) when earlier stages hide it (extra_hidden). It
+ * costs T times the rent of the devices used, plus the money for what moves between zones.
  *
  * Replicas of a stage are grouped by kind, groups in the order of the list of kinds; place.c may order them anew once a
  * plan is found. Replicas of one pool in one stage are of one kind. Answers depend on the input alone, never on time.
@@ -70,6 +71,8 @@ typedef struct engine_costs {
   /* Seconds to sum the gradients of a stage after the pipeline, 0 for one replica; with more replicas than groups at
    * least what as many replicas of one of its kinds would take. */
   double (*sync)(void *context, int b, const engine_stage *stage);
+  /* Seconds that come last in a pipeline of several stages, by its first and its last; NULL: none. */
+  double (*ends)(void *context, int b, const engine_stage *first, const engine_stage *last);
   /* $ per step for what moves between zones, of a whole plan; NULL: free. The search adds up what stages (stage_money)
    * and boundaries (send_money) cost on their own, at most their part of the whole; either may be NULL. */
   double (*money)(void *context, int b, int stages, const engine_stage *stage);
@@ -78,6 +81,13 @@ typedef struct engine_costs {
 } engine_costs;
 
 typedef enum engine_goal { ENGINE_FASTEST, ENGINE_CHEAPEST } engine_goal;
+
+typedef enum engine_part { /* of the search */
+                           ENGINE_WHOLE,
+                           ENGINE_FIRST_PLANS, /* of width 1: some plan, quickly, and no bound */
+                           ENGINE_FROM_START   /* what is left to do with a first plan, or the certainty that they were
+                                                  looked for in vain */
+} engine_part;
 
 typedef struct engine_problem { /* all borrowed */
   int layers;
@@ -93,7 +103,11 @@ typedef struct engine_problem { /* all borrowed */
   engine_goal goal;
   double max_seconds; /* no slower plan; INFINITY */
   double max_price;   /* $ per step, no dearer plan; INFINITY */
+  int extra_hidden;   /* 1: see X above */
+  int width;          /* every stage has so many replicas; 0: each its own */
   int max_stages;     /* 0: no limit */
+  engine_part part;
+  const struct engine_plan *start; /* a plan to begin with, borrowed; NULL: none */
   /* p_i = act_i + grad_i (sends to i + 1 and to i - 1, the slowest pair that talks), but last_factor * grad on the last
    * stage and act on the first, twice that when there are more than double_after stages (0: never). */
   double last_factor;
@@ -113,6 +127,7 @@ typedef struct engine_plan {
   double transfer_price; /* the part of price that is not rent */
   double bottleneck;     /* max (G - 1)(t + p) */
   double extra, sync;    /* X and max sync */
+  double ends;           /* what comes last */
   int limiting;          /* the stage of the bottleneck */
   struct engine_stage_time {
     double seconds, send, extra, sync;   /* t_i, p_i */

@@ -2,9 +2,9 @@
  * replicas of two pools in one stage, the order of pools in a stage, or a few devices that are over.
  *
  * Changes: a boundary moves; a stage gets more or fewer replicas of a kind, or its first of one; a group is used
- * another way (other degree); neighbours of a stage's list swap; two stages become one; the micro-batch changes. They
- * are tried alone and in pairs, in a fixed order; one that makes the plan better is taken at once. Every plan is
- * evaluated exactly (problem.c).
+ * another way (other degree), or a stage of one replica elsewhere; neighbours of a stage's list swap; two stages become
+ * one; the micro-batch changes. They are tried alone and in pairs, in a fixed order; one that makes the plan better is
+ * taken at once. Every plan is evaluated exactly (problem.c).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define STAGES_MOST 64
 #define TRIES       30000 /* plans evaluated from one start */
 
-enum { BOUNDARY, COUNT, KIND, SWAP, MERGE, BATCH };
+enum { BOUNDARY, COUNT, KIND, PLACE, SWAP, MERGE, BATCH };
 
 typedef struct change {
   int what, stage, group, by; /* group: for COUNT the kind */
@@ -63,11 +63,11 @@ static int change_count(draft *d, int i, int kind, int by) {
   return d->groups[i] > 0;
 }
 
-/* Stage i takes the layers and replicas of the next. */
-static int merge(draft *d, int i) {
+/* Stage i takes the layers of the next, and its replicas unless the width is fixed. */
+static int merge(const engine_problem *p, draft *d, int i) {
   if (i + 1 >= d->stages)
     return 0;
-  for (int g = 0; g < d->groups[i + 1]; g++)
+  for (int g = 0; g < d->groups[i + 1] && !p->width; g++)
     if (!change_count(d, i, d->group[i + 1][g].kind, d->group[i + 1][g].count))
       return 0;
   d->stages--;
@@ -100,6 +100,11 @@ static int apply(const engine_problem *p, draft *d, const change *c) {
     *g = (engine_group){to, devices / p->kind[to].devices};
     return g->count > 0;
   }
+  case PLACE:
+    if (c->group >= d->groups[c->stage] || d->group[c->stage][c->group].kind == c->by)
+      return 0;
+    d->group[c->stage][c->group].kind = c->by;
+    return 1;
   case SWAP: {
     if (c->group + c->by >= d->groups[c->stage])
       return 0;
@@ -109,7 +114,7 @@ static int apply(const engine_problem *p, draft *d, const change *c) {
     return 1;
   }
   case MERGE:
-    return merge(d, c->stage);
+    return merge(p, d, c->stage);
   default:
     d->b += c->by;
     return d->b >= 0 && d->b < p->batches;
@@ -140,9 +145,11 @@ static int list_changes(const engine_problem *p, const draft *d, change *list, i
   for (int i = 0; i < d->stages; i++) {
     for (size_t k = 0; i && k < sizeof shifts / sizeof *shifts; k++)
       ADD(BOUNDARY, i, 0, shifts[k]);
-    for (int kind = 0; kind < p->kinds; kind++)
+    for (int kind = 0; kind < p->kinds && p->width != 1; kind++)
       for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
         ADD(COUNT, i, kind, counts[k]);
+    for (int kind = 0; kind < p->kinds && p->width == 1; kind++)
+      ADD(PLACE, i, 0, kind);
     if (i + 1 < d->stages)
       ADD(MERGE, i, 0, 0);
     for (int g = 0; g < d->groups[i]; g++) {

@@ -10,8 +10,9 @@
  * enumerated nothing is assumed.)
  *
  * Dominance. Label x makes y superfluous when both are at the same layer with the same open choice, x has used no more
- * of any resource, has no more stages, replicas behind, sends and money, and sum_x + (bottleneck_x - bottleneck_y)+ +
- * (sync_x - sync_y)+ + (extra_x - extra_y)+ <= sum_y: every completion of y completes x, and as max(a, r) <= max(a', r)
+ * of any resource, has no more stages, replicas behind, sends and money, ends alike where that costs, and sum_x +
+ * (bottleneck_x - bottleneck_y)+ + (sync_x - sync_y)+ + (extra_x - extra_y)+ <= sum_y: every completion of y completes
+ * x, and as max(a, r) <= max(a', r)
  * + (a - a')+ the whole time of x is no more.
  *
  * Labels whose bound reaches the best plan known are dropped (bound.c). */
@@ -22,6 +23,7 @@
 
 #define CROWDED    8       /* beams in a bucket before it is thinned early */
 #define CLOSED     3       /* work of closing a stage; 1 is that of a bound */
+#define LONGEST    2       /* stages closed in a first try */
 #define COMPARED   6       /* comparisons that count as much as a bound */
 #define LABELS_MAX 3000000 /* of a node: some 500 MB */
 
@@ -101,8 +103,11 @@ static void advance(const search *s, const node *n, int32_t at, const outcome *o
   *out = *l;
   out->bottleneck = fmax(l->bottleneck, (double)(engine_rounds(s->problem, n->b, o->width) - 1) * took);
   out->sum += took;
-  out->extra = fmax(l->extra, o->extra);
+  out->extra = s->problem->extra_hidden ? fmax(l->extra - took, o->extra) : fmax(l->extra, o->extra);
   out->parent = at;
+  out->tail = l->stages ? l->tail : l->next;
+  if (f == 0 && l->stages)
+    out->extra += space_ends(s, l->next, l->tail);
   out->behind += (int32_t)o->width;
   out->stages++;
   out->layer = (int16_t)f;
@@ -221,7 +226,8 @@ static int dominates(const rival *x, const rival *y) {
   int more = 0;
   for (int d = 0; d < DIMS; d++)
     more |= x->used[d] > y->used[d];
-  if (more || x->act > y->act || x->stages > y->stages || x->behind > y->behind || x->money > y->money)
+  if (more || x->tail != y->tail || x->act > y->act || x->stages > y->stages || x->behind > y->behind ||
+      x->money > y->money)
     return 0;
   double above = x->sum;
   above += x->bottleneck > y->bottleneck ? x->bottleneck - y->bottleneck : 0;
@@ -289,7 +295,8 @@ static atoll_err insert(search *s, const label *l) {
              .act = l->act,
              .money = l->money,
              .behind = l->behind,
-             .stages = l->stages};
+             .stages = l->stages,
+             .tail = s->ends ? l->tail : 0};
   memcpy(r.used, l->used, sizeof r.used);
   int at = 0, kept;
   for (; at < b->n && b->label[at].sum <= r.sum; at++)
@@ -321,43 +328,59 @@ static atoll_err insert(search *s, const label *l) {
   return s->beam && b->n > CROWDED * s->beam ? thin(s, b, CROWDED / 2 * s->beam) : ATOLL_OK;
 }
 
+/* Closes the label's stage at layer f > 0 and staffs the one to the left in every way; *closed counts labels. */
+static atoll_err expand_at(search *s, const node *n, int32_t at, int f, outcomes *out, int *closed) {
+  const engine_problem *p = s->problem;
+  const label l = s->label[at];
+  double known = NAN; /* sends of the outcomes at hand */
+  *closed = 0;
+  for (int c = 0; c < s->choices; c++) {
+    double grad = space_send_choices(s, n->b, f, c, l.next, 1),
+           send = l.layer == s->layers ? p->last_factor * grad : l.act + grad;
+    if (!(send < INFINITY))
+      continue;
+    if (send != known) {
+      ATOLL_TRY(close_stage(s, n, at, f, send, out));
+      known = send;
+    }
+    for (int i = 0; i < out->n; i++) {
+      label *next = &out->o[i];
+      int room = 1;
+      for (int d = 0; d < s->dims; d++)
+        room &= next->used[d] + s->choice[c].need[d] <= s->capacity[d];
+      if (!room || !could_improve(s, next->bound))
+        continue;
+      next->next = (int16_t)c;
+      double bound = bound_label(s, n, next);
+      if (!could_improve(s, bound))
+        continue;
+      label chosen = *next;
+      chosen.bound = bound;
+      chosen.act = space_send_choices(s, n->b, f, c, l.next, 0);
+      ++*closed;
+      ATOLL_TRY(insert(s, &chosen));
+    }
+  }
+  return ATOLL_OK;
+}
+
+/* Every way to close a stage. With a beam on many buckets only the longest stages that can be closed: a bottleneck is
+ * seldom met by shorter ones. */
 static atoll_err expand(search *s, const node *n, int32_t at, outcomes *out, double *least) {
   const engine_problem *p = s->problem;
   const label l = s->label[at];
   const spent so_far = bound_spent(s, n, &l);
+  int most = s->beam && s->layers * s->choices > BUCKETS_FEW ? LONGEST : s->layers;
   if (p->max_stages && l.stages >= p->max_stages)
     return ATOLL_OK;
-  for (int f = l.layer - 1; f > 0; f--) {
-    double known = NAN; /* sends of the outcomes at hand */
+  for (int f = 1; f < l.layer && most > 0; f++) {
+    int closed;
     s->work++;
     if (!bound_closes(s, &so_far, &l, f))
       continue;
-    for (int c = 0; c < s->choices; c++) {
-      double grad = space_send_choices(s, n->b, f, c, l.next, 1),
-             send = l.layer == s->layers ? p->last_factor * grad : l.act + grad;
-      if (!(send < INFINITY))
-        continue;
-      if (send != known) {
-        ATOLL_TRY(close_stage(s, n, at, f, send, out));
-        known = send;
-      }
-      for (int i = 0; i < out->n; i++) {
-        label *next = &out->o[i];
-        int room = 1;
-        for (int d = 0; d < s->dims; d++)
-          room &= next->used[d] + s->choice[c].need[d] <= s->capacity[d];
-        if (!room || !could_improve(s, next->bound))
-          continue;
-        next->next = (int16_t)c;
-        double bound = bound_label(s, n, next);
-        if (!could_improve(s, bound))
-          continue;
-        label chosen = *next;
-        chosen.bound = bound;
-        chosen.act = space_send_choices(s, n->b, f, c, l.next, 0);
-        ATOLL_TRY(insert(s, &chosen));
-      }
-    }
+    ATOLL_TRY(expand_at(s, n, at, f, out, &closed));
+    most -= closed > 0;
+    s->thinned |= most == 0 && f + 1 < l.layer;
   }
   ATOLL_TRY(close_stage(s, n, at, 0, engine_exposed(p, l.stages + 1, 0, l.act, 0), out));
   for (int i = 0; i < out->n; i++)

@@ -240,7 +240,7 @@ static void sum_up(const engine_problem *problem, engine_plan *plan) {
     double steady = (double)(time->G - 1) * (time->seconds + time->send);
     if (steady > plan->bottleneck)
       plan->bottleneck = steady, plan->limiting = i;
-    extra = fmax(extra, time->extra);
+    extra = fmax(extra, problem->extra_hidden ? time->extra - sum : time->extra);
     sync = fmax(sync, time->sync);
     sum += time->seconds + time->send;
     for (int g = 0; g < plan->stage[i].groups; g++) {
@@ -250,7 +250,11 @@ static void sum_up(const engine_problem *problem, engine_plan *plan) {
   }
   plan->extra = extra;
   plan->sync = sync;
-  plan->seconds = plan->bottleneck + sum + extra + sync;
+  plan->ends =
+      problem->costs.ends && plan->stages > 1
+          ? problem->costs.ends(problem->costs.context, plan->b, &plan->stage[0], &plan->stage[plan->stages - 1])
+          : 0;
+  plan->seconds = plan->bottleneck + sum + extra + sync + plan->ends;
   plan->price = plan->seconds * rent + plan->transfer_price;
 }
 
@@ -264,6 +268,9 @@ atoll_err engine_evaluate(const engine_problem *problem, engine_plan *plan) {
     struct engine_stage_time *time = &plan->time[i];
     const engine_stage *s = &plan->stage[i];
     int64_t D = engine_width(s), held;
+    if (problem->width && D != problem->width)
+      return atoll_fail(ATOLL_USAGE, "stage %d has %lld replicas, every one is to have %d", i, (long long)D,
+                        problem->width);
     after += D;
     held = (after + D - 1) / D;
     time->G = engine_rounds(problem, plan->b, D);

@@ -36,11 +36,11 @@
 #define FEW_STAFFINGS 800
 #define FEW_DEVICES   16
 #define BEAM          16
-#define NARROW        1e-9 /* relative width of a node that is not split any more */
-#define NARROW_ROUGH  1e-3 /* the same when labels only estimate money or sync: splitting would not end */
-#define FIRST_SHARE   4    /* part of the work for first plans */
-#define BUCKETS_FEW   400
-#define MIXED_NODES   400 /* halved for the bound of stages of several kinds */
+#define NARROW        1e-9  /* relative width of a node that is not split any more */
+#define NARROW_ROUGH  1e-3  /* the same when labels only estimate money or sync: splitting would not end */
+#define FIRST_SHARE   4     /* part of the work for first plans */
+#define ROUGH_BOUND   0.008 /* share of the time that a node may span whose bound is the last word */
+#define BOUND_NODES   400   /* halved for a bound by nodes alone */
 
 double search_value(const search *s, double seconds, double price) {
   const engine_problem *p = s->problem;
@@ -152,8 +152,7 @@ void search_keep(search *s, engine_plan **plan) {
   }
 }
 
-/* Takes the plan, whatever becomes of it; *fits 0: its devices or memory do not suffice. */
-static atoll_err offer(search *s, engine_plan **plan, int *fits) {
+atoll_err search_take(search *s, engine_plan **plan, int *fits) {
   atoll_err err = engine_evaluate(s->problem, *plan);
   s->work += EVALUATED;
   *fits = err == ATOLL_OK;
@@ -171,7 +170,7 @@ atoll_err search_offer(search *s, const node *n, const label *final) {
   engine_plan *plan = NULL;
   int fits = 0;
   ATOLL_TRY(build(s, n, final, &plan));
-  atoll_err err = plan ? offer(s, &plan, &fits) : ATOLL_OK;
+  atoll_err err = plan ? search_take(s, &plan, &fits) : ATOLL_OK;
   s->misplaced += !fits;
   return err;
 }
@@ -206,7 +205,7 @@ static atoll_err look(search *s, node *n) {
   if (!plan)
     return ATOLL_OK;
   plan->b = n->b;
-  return offer(s, &plan, &fits);
+  return search_take(s, &plan, &fits);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
@@ -289,14 +288,14 @@ static int widest(const search *s) {
   return n;
 }
 
-/* All plans of one micro-batch size that can still win. */
-static atoll_err add_range(search *s, heap *h, int b) {
-  double most = longest(s, b), low = bound_least_bottleneck(s, b, most);
+/* All plans of one micro-batch size (and width) that can still win. */
+static atoll_err add_range(search *s, heap *h, int b, int width) {
+  double most = longest(s, b), low = bound_least_bottleneck(s, b, width, most);
   if (s->problem->goal == ENGINE_FASTEST && s->best_value < most)
     most = s->best_value;
   if (s->problem->max_seconds < most)
     most = s->problem->max_seconds;
-  node n = {.b = b, .low = low, .high = most, .sync_most = INFINITY};
+  node n = {.b = b, .width = width, .low = low, .high = most, .sync_most = INFINITY};
   if (!(low <= most))
     return ATOLL_OK;
   ATOLL_TRY(look(s, &n));
@@ -304,7 +303,9 @@ static atoll_err add_range(search *s, heap *h, int b) {
 }
 
 /* Share of the best plan's time that a node may span: bounds of few devices cost more than programs. */
-static double rough(const search *s) { return s->devices <= FEW_DEVICES ? 0.25 : s->priced ? 0.08 : 0.04; }
+static double rough(const search *s) {
+  return s->bounding && s->problem->width ? ROUGH_BOUND : s->devices <= FEW_DEVICES ? 0.25 : s->priced ? 0.08 : 0.04;
+}
 
 /* Halves a node that spans more than that, in bottleneck or in sync, as its bound
  * takes the least of both; *halved 0: it does not. What cannot be in a better plan is cut off first: of bottleneck and
@@ -337,7 +338,7 @@ static atoll_err halve(search *s, heap *h, node *tight, int *halved) {
 
 static atoll_err add_ranges(search *s, heap *h) {
   for (int b = 0; b < s->problem->batches; b++)
-    ATOLL_TRY(add_range(s, h, b));
+    ATOLL_TRY(add_range(s, h, b, s->problem->width));
   return ATOLL_OK;
 }
 
@@ -386,7 +387,7 @@ static atoll_err add_even(search *s, heap *h, int b, double most) {
 static int beam_of(const search *s) {
   int64_t buckets = (int64_t)s->layers * s->choices;
   int beam = (int)(BUCKETS_FEW * BEAM / (buckets > BUCKETS_FEW ? buckets : BUCKETS_FEW));
-  return beam > 2 ? beam : 2;
+  return beam > 3 ? beam : 3;
 }
 
 /* First plans: few labels per layer, with equal widths and at some bottlenecks above the least, best bound first, until
@@ -396,20 +397,22 @@ static atoll_err first_plans(search *s) {
   heap even = {0}, free_widths = {0};
   atoll_err err = ATOLL_OK;
   for (int b = 0; b < s->problem->batches && err == ATOLL_OK; b++) {
-    double most = longest(s, b), low = bound_least_bottleneck(s, b, most);
+    int width = s->problem->width;
+    double most = longest(s, b), low = bound_least_bottleneck(s, b, width, most);
     for (size_t i = 0; i < sizeof above / sizeof *above && low < INFINITY; i++) {
-      node n = {.b = b, .high = fmin(low * above[i], most), .sync_most = INFINITY};
+      node n = {.b = b, .width = width, .high = fmin(low * above[i], most), .sync_most = INFINITY};
       n.bound = s->problem->goal == ENGINE_FASTEST ? n.high : above[i]; /* the order to try them in */
       ATOLL_TRY_GOTO(err, done, add_node(&free_widths, n));
     }
-    ATOLL_TRY_GOTO(err, done, add_even(s, &even, b, most));
+    if (!width)
+      ATOLL_TRY_GOTO(err, done, add_even(s, &even, b, most));
   }
   while ((even.n && open(s, &even.node[0])) || free_widths.n) { /* in turn */
     for (int i = 0; i < 2; i++) {
       heap *h = i ? &free_widths : &even;
       double V;
       int whole;
-      if (s->work > s->work_limit / FIRST_SHARE)
+      if (s->work > s->work_limit / (s->best ? FIRST_SHARE : 2))
         goto done;
       if (!h->n || (!i && !open(s, &h->node[0])))
         continue;
@@ -488,12 +491,11 @@ static atoll_err check(const engine_problem *p) {
   return ATOLL_OK;
 }
 
-/* What no plan beats, stages of several kinds included. */
-static atoll_err mixes_bound(search *s, double *bound) {
+/* What no plan beats, by the bounds of nodes alone; of stages of several kinds where s->mixed is set. */
+static atoll_err nodes_bound(search *s, double *bound) {
   heap h = {0};
-  s->mixed = 1;
   atoll_err err = add_ranges(s, &h);
-  for (int i = 0, halved = 1; h.n && halved && i < MIXED_NODES && err == ATOLL_OK; i++) {
+  for (int i = 0, halved = 1; h.n && halved && i < BOUND_NODES && err == ATOLL_OK; i++) {
     node n = first_node(&h);
     err = halve(s, &h, &n, &halved);
     if (err == ATOLL_OK && !halved)
@@ -504,6 +506,20 @@ static atoll_err mixes_bound(search *s, double *bound) {
   return err;
 }
 
+/* The plan to begin with, or first ones. */
+static atoll_err begin(search *s) {
+  const engine_problem *p = s->problem;
+  engine_plan *start = NULL;
+  int fits;
+  if (p->start) {
+    ATOLL_TRY(engine_plan_copy(p->start, &start));
+    ATOLL_TRY(search_take(s, &start, &fits));
+  }
+  if (p->width == 1 && p->part != ENGINE_FROM_START)
+    ATOLL_TRY(sweep_chains(s));
+  return p->start || p->part == ENGINE_FIRST_PLANS ? ATOLL_OK : first_plans(s);
+}
+
 static atoll_err run(search *s, double *bound) {
   int listed = 0;
   ATOLL_TRY(space_create(s));
@@ -511,21 +527,28 @@ static atoll_err run(search *s, double *bound) {
   if (!s->units)
     return ATOLL_OK;
   ATOLL_TRY(space_choices(s));
-  ATOLL_TRY(first_plans(s));
-  int few = s->devices <= FEW_DEVICES, mixes = !few && (s->units > 1 || s->merged);
-  if (mixes)
+  ATOLL_TRY(begin(s));
+  if (s->problem->part == ENGINE_FIRST_PLANS) {
+    *bound = 0;
+    return ATOLL_OK;
+  }
+  int alone = s->problem->width == 1, few = s->devices <= FEW_DEVICES, /* alone: no stage can be of several kinds */
+      mixes = !alone && (s->units > 1 || s->merged);
+  if (!few)
     ATOLL_TRY(improve_plans(s));
   double first = s->best_value;
   ATOLL_TRY(branch(s, bound));
-  if (few)
+  if (few && mixes)
     ATOLL_TRY(space_enumerate(s, FEW_STAFFINGS, &listed));
   if (listed)
     return branch(s, bound);
-  if (s->units == 1 && !s->merged)
-    return ATOLL_OK;
-  if (s->best_value < first || !mixes)
+  if (s->best_value < first)
     ATOLL_TRY(improve_plans(s));
-  return mixes_bound(s, bound);
+  if (!mixes && !s->merged && !s->truncated)
+    return ATOLL_OK;
+  s->mixed = mixes;
+  s->bounding = 1;
+  return nodes_bound(s, bound);
 }
 
 atoll_err engine_search(const engine_problem *problem, engine_result **out) {
@@ -540,7 +563,8 @@ atoll_err engine_search(const engine_problem *problem, engine_result **out) {
     r->bound = bound;
     r->gap = s.best ? fmax(0, 1 - bound / s.best_value) : INFINITY;
     r->truncated = s.truncated;
-    r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced && (s.units == 1 || s.mixed);
+    r->proved = s.best && r->gap <= 1e-9 && !s.merged && !s.truncated && !s.misplaced &&
+                (s.units == 1 || s.mixed || problem->width == 1);
     r->uniform = s.best && !s.merged && !s.truncated && !s.misplaced && !s.moves;
     r->labels = s.work;
     r->slices = s.points;

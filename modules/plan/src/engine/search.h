@@ -3,6 +3,7 @@
  *   bound    what no completion of a partial plan can beat
  *   labels   the dynamic program over partial plans at one bound of the bottleneck
  *   search   which bounds are tried, and when to stop
+ *   sweep    first plans whose stages are single replicas
  *   improve  small changes to good plans */
 #ifndef ATOLL_PLAN_ENGINE_SEARCH_H
 #define ATOLL_PLAN_ENGINE_SEARCH_H
@@ -20,7 +21,8 @@
 #define ENGINE_EQUAL  1e-12
 #define WITHIN        (1 + 1e-12) /* rounding allowed in comparisons with a limit */
 #define REJECTED_KEPT 12
-#define EVALUATED     16 /* labels' work of an evaluation */
+#define BUCKETS_FEW   400 /* with more, first tries look at fewer ends of stages */
+#define EVALUATED     16  /* labels' work of an evaluation */
 
 typedef struct unit { /* pools that count as one: their devices are taken in order */
   int pools, *pool;   /* [pools] */
@@ -65,15 +67,15 @@ typedef struct label { /* the stages behind layer l; the stage that ends at l ha
   double bound;
   int32_t parent, behind; /* replicas behind */
   uint16_t used[DIMS];
-  int16_t stages, layer, next; /* next: choice of the stage that ends at layer */
-  uint16_t count[GROUPS];      /* of the stage [layer, parent's layer) */
+  int16_t stages, layer, next, tail; /* next: choice of the stage that ends at layer; tail: of the last, once closed */
+  uint16_t count[GROUPS];            /* of the stage [layer, parent's layer) */
 } label;
 
 typedef struct rival { /* what decides between labels of a bucket; ascending by sum */
   double sum, bottleneck, sync, extra, act, money;
   uint16_t used[DIMS];
   int32_t behind, label;
-  int16_t stages;
+  int16_t stages, tail;
 } rival;
 
 typedef struct bucket {
@@ -116,9 +118,10 @@ typedef struct search {
   double *pair_value[KEPT];       /* [FLIGHTS][unit_kinds + 1][layers + 1] */
   double pair_weight[KEPT][DIMS], pair_mu[KEPT];
   int pairs;
-  double *scratch, *cost_seconds;        /* [unit_kinds][reps] */
-  int *cost_width, *cost_flight;         /* the same */
-  double *cost, *split;                  /* room for best_splits: [unit_kinds][reps], [layers + 1] */
+  double *scratch, *cost_seconds;        /* [FLIGHTS][unit_kinds][reps]: INFINITY when it cannot hold so many */
+  int *cost_width, *cost_flight;         /* [unit_kinds][reps] */
+  int *behind;                           /* [layers + 1]: least number of stages of the layers from here on */
+  double *cost, *split;                  /* room for best_splits: [FLIGHTS][unit_kinds][reps], [layers + 1] */
   double pair_each[KEPT][KINDS_BOUNDED]; /* mu (w . devices) of a replica of each kind */
   double pair_all[KEPT];                 /* the same of all devices there are */
   path_stage *path, *trial;              /* [layers]; path: a plan that bound_node came across, if path_stages > 0 */
@@ -128,7 +131,9 @@ typedef struct search {
   int cost_b;  /* batch of cost_seconds; -1: none */
   double *price_value[KEPT], price_mu[KEPT];
   int price_pairs;
-  sync_memo *memo; /* [1 << SYNC_MEMO_BITS] */
+  double *ends;       /* [unit_kinds][unit_kinds]: least by the kinds of the first stage and the last; NULL: none */
+  double *least_ends; /* [unit_kinds]: with the last on this kind */
+  sync_memo *memo;    /* [1 << SYNC_MEMO_BITS] */
   /* labels of the node at hand */
   label *label;
   int64_t labels, label_room;
@@ -141,6 +146,7 @@ typedef struct search {
   int rejects;
   int64_t work, work_limit;
   int truncated;
+  int bounding;  /* 1: no plans are looked for any more */
   int misplaced; /* whole plans that could not be placed */
 } search;
 
@@ -157,6 +163,8 @@ static inline int space_range(const search *s, int first, int last) {
 }
 int space_points(search *s, int b, int kind, int first, int last, const engine_point **points);
 double space_send(search *s, int b, int layer, int left, int right, int backward);
+/* Least of what comes last in a pipeline that ends with choice `tail` and begins with `first`; -1: with any. */
+double space_ends(const search *s, int first, int tail);
 double space_send_choices(search *s, int b, int layer, int left, int right, int backward);
 /* Groups of `count` replicas of a unit's kind, its first `used` devices being taken. */
 int space_place(const search *s, int kind, int used, int count, engine_group *group, int room);
@@ -183,7 +191,7 @@ double bound_node(search *s, node *n);
 /* Least sum of (t + p) in the node that bound_node has seen last. */
 double bound_sum(const search *s);
 /* No plan with micro-batch b has a lower bottleneck; INFINITY: none up to `most`. */
-double bound_least_bottleneck(search *s, int b, double most);
+double bound_least_bottleneck(search *s, int b, int width, double most);
 /* Makes ready the bounds of partial plans in a node that bound_node has seen last. */
 void bound_prepare(search *s);
 typedef struct spent { /* what a partial plan has used up, as its bounds need it */
@@ -213,8 +221,15 @@ double search_value(const search *s, double seconds, double price);
 double search_plan_value(const search *s, const engine_plan *plan);
 /* Takes an evaluated plan: the best, or one of the rejected, or none. */
 void search_keep(search *s, engine_plan **plan);
-/* A whole plan: evaluated, and kept when it is the best so far. */
+/* Takes a plan to be evaluated, whatever becomes of it; *fits 0: its devices or memory do not suffice. */
+atoll_err search_take(search *s, engine_plan **plan, int *fits);
+/* A whole plan of labels: evaluated, and kept when it is the best so far. */
 atoll_err search_offer(search *s, const node *n, const label *final);
+
+/* ---- sweep ------------------------------------------------------------------------------------------------------- */
+
+/* First plans whose stages are one replica each. */
+atoll_err sweep_chains(search *s);
 
 /* ---- improve ----------------------------------------------------------------------------------------------------- */
 

@@ -304,6 +304,48 @@ double space_send(search *s, int b, int layer, int left, int right, int backward
   return *v;
 }
 
+/* Between the pools of two units that are nearest. */
+static double least_of_units(const search *s, int first, int last) {
+  const engine_costs *c = &s->problem->costs;
+  const unit *u = &s->unit[s->kind[first].unit], *v = &s->unit[s->kind[last].unit];
+  double least = INFINITY;
+  for (int i = 0; i < u->pools; i++)
+    for (int j = 0; j < v->pools; j++) {
+      engine_group a = {s->pool_kind[u->pool[i]] + first - u->first_kind, 1},
+                   b = {s->pool_kind[v->pool[j]] + last - v->first_kind, 1};
+      least = fmin(least, c->ends(c->context, 0, &(engine_stage){0, 1, 1, &a}, &(engine_stage){1, 2, 1, &b}));
+    }
+  return least;
+}
+
+static atoll_err make_ends(search *s) {
+  size_t K = (size_t)s->unit_kinds;
+  if (!s->problem->costs.ends)
+    return ATOLL_OK;
+  ATOLL_TRY(take(K * K, sizeof *s->ends, &s->ends));
+  ATOLL_TRY(take(K, sizeof *s->least_ends, &s->least_ends));
+  for (size_t last = 0; last < K; last++) {
+    s->least_ends[last] = INFINITY;
+    for (size_t first = 0; first < K; first++) {
+      s->ends[first * K + last] = least_of_units(s, (int)first, (int)last);
+      s->least_ends[last] = fmin(s->least_ends[last], s->ends[first * K + last]);
+    }
+  }
+  return ATOLL_OK;
+}
+
+double space_ends(const search *s, int first, int tail) {
+  double least = INFINITY;
+  if (!s->ends)
+    return 0;
+  const choice *l = &s->choice[tail], *f = first < 0 ? NULL : &s->choice[first];
+  for (int j = 0; j < l->groups; j++)
+    for (int i = 0; i < (f ? f->groups : 1); i++)
+      least = fmin(least, f ? s->ends[(size_t)f->kind[i] * (size_t)s->unit_kinds + (size_t)l->kind[j]]
+                            : s->least_ends[l->kind[j]]);
+  return least;
+}
+
 double space_send_choices(search *s, int b, int layer, int left, int right, int backward) {
   const choice *l = &s->choice[left], *r = &s->choice[right];
   unsigned mask = s->routes
@@ -477,6 +519,7 @@ atoll_err space_create(search *s) {
   ATOLL_TRY(make_units(s));
   ATOLL_TRY(make_kinds(s));
   ATOLL_TRY(make_ranges(s));
+  ATOLL_TRY(make_ends(s));
   for (int i = 1; i < p->pools; i++)
     s->moves |= s->priced && p->costs.money && p->pool[i].zone != p->pool[0].zone;
   size_t n = (size_t)s->layers + 1, K = (size_t)s->unit_kinds,
@@ -490,11 +533,12 @@ atoll_err space_create(search *s) {
   ATOLL_TRY(take((K + 1) * n, sizeof *s->scratch, &s->scratch));
   ATOLL_TRY(take((size_t)1 << SYNC_MEMO_BITS, sizeof *s->memo, &s->memo));
   size_t ranges = K * (size_t)s->reps;
-  ATOLL_TRY(take(ranges, sizeof *s->cost_seconds, &s->cost_seconds));
+  ATOLL_TRY(take(FLIGHTS * ranges, sizeof *s->cost_seconds, &s->cost_seconds));
   ATOLL_TRY(take(ranges, sizeof *s->cost_width, &s->cost_width));
   ATOLL_TRY(take(ranges, sizeof *s->cost_flight, &s->cost_flight));
-  ATOLL_TRY(take(ranges, sizeof *s->cost, &s->cost));
+  ATOLL_TRY(take(FLIGHTS * ranges, sizeof *s->cost, &s->cost));
   ATOLL_TRY(take(n, sizeof *s->split, &s->split));
+  ATOLL_TRY(take(n, sizeof *s->behind, &s->behind));
   ATOLL_TRY(take(n, sizeof *s->path, &s->path));
   ATOLL_TRY(take(n, sizeof *s->trial, &s->trial));
   for (int i = 0; i < KEPT; i++) {
@@ -513,10 +557,11 @@ void space_destroy(search *s) {
     free(s->pair_value[i]);
     free(s->price_value[i]);
   }
-  void *const owned[] = {s->unit,       s->kind,        s->choice,    s->routes,     s->rep,     s->slice,
-                         s->range,      s->cost,        s->split,     s->path,       s->trial,   s->pool_kind,
-                         s->point,      s->send,        s->least_sum, s->least_rent, s->scratch, s->cost_seconds,
-                         s->cost_width, s->cost_flight, s->memo,      s->label,      s->bucket};
+  void *const owned[] = {s->behind,     s->unit,    s->kind,         s->choice,     s->routes,      s->rep,
+                         s->slice,      s->range,   s->cost,         s->split,      s->path,        s->trial,
+                         s->pool_kind,  s->ends,    s->least_ends,   s->point,      s->send,        s->least_sum,
+                         s->least_rent, s->scratch, s->cost_seconds, s->cost_width, s->cost_flight, s->memo,
+                         s->label,      s->bucket};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
     free(owned[i]);
 }
