@@ -61,12 +61,12 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 /* Where the bytes go. */
 typedef struct parts {
   int64_t weights, gradients, moments; /* do not grow with the batch; what follows does */
-  int64_t saved, carried, passed;      /* by all layers; to backward's second half; between layers */
+  int64_t saved, passed;               /* by all layers; between them */
   int64_t scratch;                     /* of the layer that needs most */
 } parts;
 
 static int64_t parts_sum(const parts *p) {
-  return p->weights + p->gradients + p->moments + p->saved + p->carried + p->passed + p->scratch;
+  return p->weights + p->gradients + p->moments + p->saved + p->passed + p->scratch;
 }
 
 /* What the expressions of all layers add up to. */
@@ -78,8 +78,6 @@ static atoll_err predict_layers(const scene *s, atoll_policy p, int64_t B, parts
   for (int l = 0; l < atoll_model_layers(s->m); l++) {
     ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(s->m, pool, l, p, 1), B, s->S, &v));
     out->saved += v;
-    ATOLL_TRY_GOTO(err, done, eval(atoll_layer_carried_bytes(s->m, pool, l, p, 1), B, s->S, &v));
-    out->carried = most(out->carried, v);
     ATOLL_TRY_GOTO(err, done, eval(atoll_layer_work_bytes(s->m, pool, l, p, 1), B, s->S, &v));
     out->scratch = most(out->scratch, v);
   }
@@ -326,10 +324,10 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
                           "bsh_bytes", (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch,
                           "bytes_per_sample", (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
   json_object_set_new(row, "bytes",
-                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "gradients",
+                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "gradients",
                                 (json_int_t)of.gradients, "moments", (json_int_t)of.moments, "saved",
-                                (json_int_t)of.saved, "carried", (json_int_t)of.carried, "passed",
-                                (json_int_t)of.passed, "scratch", (json_int_t)of.scratch));
+                                (json_int_t)of.saved, "passed", (json_int_t)of.passed, "scratch",
+                                (json_int_t)of.scratch));
   json_object_set_new(row, "counted_only", json_boolean(!s->timed));
   json_object_set_new(row, "tokens_per_second", json_null());
   if (s->timed && batch > 0) {

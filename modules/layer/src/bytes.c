@@ -8,11 +8,13 @@
 
 #define BLOCKS_REMEMBERED 8
 
-/* What one layer holds: saved, carried, one list of scratch for each kind of call, and that of sums beside it. */
+/* What one layer holds: saved, carried, one list of scratch for each call, and that of sums beside it. */
 typedef struct lists {
-  layer_pieces saved, carried, work[STEP_KINDS], sum;
-  int works;
+  layer_pieces saved, carried, work[CALLS], sum;
 } lists;
+
+/* Calls of a stage on a layer: forward and backward, the latter whole or in halves. */
+static const int whole[] = {STEP_FORWARD, CALL_BACKWARD, -1}, halves[] = {STEP_FORWARD, STEP_INPUT, STEP_WEIGHT, -1};
 
 /* Of a block; planners ask for the same few over and over, for every layer of every slice. */
 static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy policy, int tensor, lists *out) {
@@ -34,8 +36,7 @@ static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy polic
   ATOLL_TRY(block_make(m, layer, policy, tensor, &b));
   out->saved = b.saved;
   out->carried = b.carried;
-  out->works = STEP_KINDS;
-  for (int i = 0; i < STEP_KINDS; i++)
+  for (int i = 0; i < CALLS; i++)
     out->work[i] = b.call[i].work;
   tensor_sum_pieces(m, tensor, &out->sum);
   memo[next].known = 1;
@@ -55,13 +56,11 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
   switch (atoll_model_layer_kind(m, layer)) {
   case ATOLL_LAYER_HEAD:
     out->saved = (layer_pieces){.n = 1, .row = {layer_element(m) * atoll_model_config(m)->width}}; /* its input */
-    out->works = 1;
     (atoll_model_causal(m) ? head_work_pieces : masked_work_pieces)(m, &out->work[0]);
     return ATOLL_OK;
   case ATOLL_LAYER_BLOCK:
     return block_lists(m, layer, policy, tensor, out);
   default:
-    out->works = 1;
     embed_work_pieces(m, &out->work[0]);
     return ATOLL_OK;
   }
@@ -116,13 +115,14 @@ int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy,
   return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? pieces_bytes(&l.carried, B, S) : 0;
 }
 
-int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {
+int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int in_halves, int64_t B,
+                        int64_t S) {
   lists l;
   int64_t most = 0;
   if (lists_of(m, layer, policy, tensor, &l) != ATOLL_OK)
     return 0;
-  for (int i = 0; i < l.works; i++) {
-    int64_t b = pieces_bytes(&l.work[i], B, S);
+  for (const int *i = in_halves ? halves : whole; *i >= 0; i++) {
+    int64_t b = pieces_bytes(&l.work[*i], B, S);
     most = b > most ? b : most;
   }
   return most + pieces_bytes(&l.sum, B, S);
@@ -172,21 +172,29 @@ static int within(const layer_pieces *a, const layer_pieces *b) {
   return fit;
 }
 
+static const atoll_sym *largest_work(const lists *l, const int *calls, atoll_syms *pool) {
+  const atoll_sym *most = NULL;
+  for (const int *i = calls; *i >= 0; i++) {
+    int needed = 1;
+    for (const int *k = calls; *k >= 0 && needed; k++)
+      needed = k == i || !within(&l->work[*i], &l->work[*k]) || (k > i && within(&l->work[*k], &l->work[*i]));
+    if (needed)
+      most = most ? atoll_sym_max(pool, most, sym_bytes(&l->work[*i], pool)) : sym_bytes(&l->work[*i], pool);
+  }
+  const atoll_sym *sum = sym_bytes(&l->sum, pool);
+  return most ? atoll_sym_add(pool, most, sum) : sum;
+}
+
 const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
                                         int tensor) {
   lists l;
-  if (lists_of(m, layer, policy, tensor, &l) != ATOLL_OK)
-    return NULL;
-  const atoll_sym *most = NULL;
-  for (int i = 0; i < l.works; i++) {
-    int needed = 1;
-    for (int k = 0; k < l.works; k++)
-      needed &= k == i || !within(&l.work[i], &l.work[k]) || (within(&l.work[k], &l.work[i]) && k > i);
-    if (needed)
-      most = most ? atoll_sym_max(pool, most, sym_bytes(&l.work[i], pool)) : sym_bytes(&l.work[i], pool);
-  }
-  const atoll_sym *sum = sym_bytes(&l.sum, pool);
-  return most ? atoll_sym_add(pool, most, sum) : sum;
+  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? largest_work(&l, whole, pool) : NULL;
+}
+
+const atoll_sym *atoll_layer_half_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
+                                        int tensor) {
+  lists l;
+  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? largest_work(&l, halves, pool) : NULL;
 }
 
 /* ---- products made again ---- */
@@ -212,9 +220,9 @@ const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, atoll_syms *p
     return sum;
   if (block_make(m, layer, policy, 1, &b) != ATOLL_OK)
     return NULL;
-  for (int call = STEP_INPUT; call <= STEP_WEIGHT; call++)
-    for (int i = 0; i < b.call[call].n; i++)
-      if (b.call[call].step[i].kind == STEP_FORWARD)
-        sum = atoll_sym_add(pool, sum, op_flops(m, &b.p, &b.p.op[b.call[call].step[i].op], pool));
+  const schedule *s = &b.call[CALL_BACKWARD];
+  for (int i = 0; i < s->n; i++)
+    if (s->step[i].kind == STEP_FORWARD)
+      sum = atoll_sym_add(pool, sum, op_flops(m, &b.p, &b.p.op[s->step[i].op], pool));
   return sum;
 }

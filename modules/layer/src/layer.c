@@ -69,24 +69,46 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
   }
 }
 
+/* Both halves of a layer that is no block: the head did all in forward. */
+static atoll_err ends_backward(const layer_call *l, const int32_t *tokens, const void *dy, void *dx) {
+  atoll_drop none = {0};
+  if (atoll_model_layer_kind(l->m, l->layer) == ATOLL_LAYER_EMBED) {
+    if (!tokens || !dy)
+      return missing(l->layer, "tokens or gradient");
+    return l->b->grad[0] ? embed_backward(l, tokens, dy) : ATOLL_OK;
+  }
+  if (!dy || !dx)
+    return missing(l->layer, "gradient");
+  return l->e->kernels->drop_backward(l->e->compute, dy, dx, l->c->B, l->c->S * l->H, &none); /* a copy, or nothing */
+}
+
 atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
                                      const atoll_call *c, const atoll_layer_buffers *b, const void *x, const void *dy,
                                      void *dx) {
   layer_call l;
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
-  atoll_drop none = {0};
   switch (atoll_model_layer_kind(m, layer)) {
   case ATOLL_LAYER_EMBED:
     return ATOLL_OK;
   case ATOLL_LAYER_HEAD:
-    if (!dy || !dx)
-      return missing(layer, "gradient");
-    return e->kernels->drop_backward(e->compute, dy, dx, c->B, c->S * l.H, &none); /* a copy, or nothing */
+    return ends_backward(&l, NULL, dy, dx);
   default:
     if (!dy || !dx || dx == dy || !b->saved || !b->carried)
       return missing(layer, "gradients (two different buffers), saved or carried bytes");
     return block_run(&l, STEP_INPUT, x, NULL, dy, dx);
   }
+}
+
+atoll_err atoll_layer_backward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                               const atoll_call *c, const atoll_layer_buffers *b, const void *x, const int32_t *tokens,
+                               const void *dy, void *dx) {
+  layer_call l;
+  ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
+  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
+    return ends_backward(&l, tokens, dy, dx);
+  if (!dy || !dx || dx == dy || !b->saved)
+    return missing(layer, "gradients (two different buffers) or saved bytes");
+  return block_run(&l, CALL_BACKWARD, x, NULL, dy, dx);
 }
 
 atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
@@ -96,9 +118,7 @@ atoll_err atoll_layer_backward_weight(const atoll_model *m, int layer, atoll_pol
   ATOLL_TRY(begin(&l, m, layer, p, e, c, b));
   switch (atoll_model_layer_kind(m, layer)) {
   case ATOLL_LAYER_EMBED:
-    if (!tokens || !dy)
-      return missing(layer, "tokens or gradient");
-    return b->grad[0] ? embed_backward(&l, tokens, dy) : ATOLL_OK;
+    return ends_backward(&l, tokens, dy, NULL);
   case ATOLL_LAYER_HEAD:
     return ATOLL_OK;
   default:

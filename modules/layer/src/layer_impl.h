@@ -27,7 +27,9 @@ int64_t pieces_bytes(const layer_pieces *p, int64_t B, int64_t S);
 void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S);
 int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
 int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
-int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
+/* Scratch of the largest call, with backward whole or in halves. */
+int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int in_halves, int64_t B,
+                        int64_t S);
 /* Bytes of the room for a layer's input at the start of its saved buffer. */
 int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
 

@@ -4,7 +4,8 @@
  * kept is made again just before, from what was kept, by the operation that made it first, so it has the same bits.
  * Weight gradients come in a second call, which needs the gradients of the outputs of operations with parameters (they
  * are carried from the first call), and their inputs: kept, made again, or, when the first call made them again at the
- * price of a matrix product, carried too.
+ * price of a matrix product, carried too. Where nobody waits for the input's gradient both halves are one call: each
+ * operation's weight gradient follows its input gradient, and nothing is carried.
  *
  * Places: a value lives from the first step that touches it to the last. Those that are neither kept nor arguments of
  * the call get slots; a slot is used again when its value is dead, and a slot that ever holds something carried
@@ -133,28 +134,34 @@ static void steps_forward(builder *b) {
     make(b, i);
 }
 
-static void steps_input(builder *b) {
-  b->has[GRAD(program_y(b->p))] = 1;
-  for (int i = b->p->ops - 1; i >= 0; i--) {
-    const program_op *o = &b->p->op[i];
-    if (!op_types[o->kind].input)
-      continue;
-    want_all(b, o, op_types[o->kind].input_needs);
-    add_step(b, STEP_INPUT, i);
-    for (int k = 0; k < OP_INPUTS && b->err == ATOLL_OK; k++)
-      if (o->in[k] != NO_VALUE) {
-        b->s->step[b->s->n - 1].add[k] = b->has[GRAD(o->in[k])];
-        b->has[GRAD(o->in[k])] = 1;
-      }
-  }
+static void step_input(builder *b, int i) {
+  const program_op *o = &b->p->op[i];
+  if (!op_types[o->kind].input)
+    return;
+  want_all(b, o, op_types[o->kind].input_needs);
+  add_step(b, STEP_INPUT, i);
+  for (int k = 0; k < OP_INPUTS && b->err == ATOLL_OK; k++)
+    if (o->in[k] != NO_VALUE) {
+      b->s->step[b->s->n - 1].add[k] = b->has[GRAD(o->in[k])];
+      b->has[GRAD(o->in[k])] = 1;
+    }
 }
 
-static void steps_weight(builder *b) {
-  for (int i = b->p->ops - 1; i >= 0; i--)
-    if (op_types[b->p->op[i].kind].weight) {
-      want_all(b, &b->p->op[i], op_types[b->p->op[i].kind].weight_needs);
-      add_step(b, STEP_WEIGHT, i);
-    }
+static void step_weight(builder *b, int i) {
+  if (!op_types[b->p->op[i].kind].weight)
+    return;
+  want_all(b, &b->p->op[i], op_types[b->p->op[i].kind].weight_needs);
+  add_step(b, STEP_WEIGHT, i);
+}
+
+static void steps_backward(builder *b, int input, int weight) {
+  b->has[GRAD(program_y(b->p))] = 1;
+  for (int i = b->p->ops - 1; i >= 0; i--) {
+    if (input)
+      step_input(b, i);
+    if (weight)
+      step_weight(b, i);
+  }
 }
 
 /* ---- places ---- */
@@ -292,8 +299,9 @@ static void set_kept(builder *b) {
     }
 }
 
+static const int nothing[IDS];
+
 static atoll_err make_forward(const program *p, block_plan *out) {
-  static const int nothing[IDS] = {0};
   builder b;
   begin(&b, p, nothing, &out->call[STEP_FORWARD]);
   set_kept(&b);
@@ -332,6 +340,18 @@ static void carry_all(const program *p, int *carry) {
 }
 
 static atoll_err make_backward(const program *p, block_plan *out) {
+  builder b;
+  begin(&b, p, nothing, &out->call[CALL_BACKWARD]);
+  set_kept(&b);
+  set(&b, GRAD(program_y(p)), PLACE_DY, 0);
+  set(&b, GRAD(PROGRAM_X), PLACE_DX, 0);
+  steps_backward(&b, 1, 1);
+  place_all(&b);
+  number(&b, NULL);
+  return b.err;
+}
+
+static atoll_err make_halves(const program *p, block_plan *out) {
   int carry[IDS] = {0}, by_class[IDS] = {0};
   builder b;
   carry_all(p, carry);
@@ -341,7 +361,7 @@ static atoll_err make_backward(const program *p, block_plan *out) {
   set_kept(&b);
   set(&b, GRAD(program_y(p)), PLACE_DY, 0);
   set(&b, GRAD(PROGRAM_X), PLACE_DX, 0);
-  steps_input(&b);
+  steps_backward(&b, 1, 0);
   place_all(&b);
   number(&b, &out->carried);
   ATOLL_TRY(b.err);
@@ -355,7 +375,7 @@ static atoll_err make_backward(const program *p, block_plan *out) {
       if (id < PROGRAM_VALUES)
         w.known[id] = 1;
     }
-  steps_weight(&w);
+  steps_backward(&w, 0, 1);
   place_all(&w);
   number(&w, &out->carried);
   return w.err;
@@ -366,5 +386,6 @@ atoll_err block_make(const atoll_model *m, int layer, atoll_policy policy, int t
   ATOLL_TRY(program_make(m, layer, policy, tensor, &out->p));
   block_saved(&out->p, &out->saved);
   ATOLL_TRY(make_forward(&out->p, out));
-  return make_backward(&out->p, out);
+  ATOLL_TRY(make_backward(&out->p, out));
+  return make_halves(&out->p, out);
 }

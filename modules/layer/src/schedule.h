@@ -10,6 +10,8 @@ enum { IDS = 2 * PROGRAM_VALUES, STEPS_MAX = 3 * PROGRAM_OPS };
 #define GRAD(value) (PROGRAM_VALUES + (value))
 
 typedef enum step_kind { STEP_FORWARD, STEP_INPUT, STEP_WEIGHT, STEP_KINDS } step_kind;
+/* Calls on a block: by the kind of steps they are for, and both halves of backward at once. */
+enum { CALL_BACKWARD = STEP_KINDS, CALLS };
 
 typedef struct step {
   step_kind kind;
@@ -44,7 +46,7 @@ typedef struct schedule {
 typedef struct block_plan {
   program p;
   layer_pieces saved, carried;
-  schedule call[STEP_KINDS]; /* by the steps that it is for; backward ones also make values again, by forward steps */
+  schedule call[CALLS]; /* backward ones also make values again, by forward steps */
 } block_plan;
 
 /* Saved pieces alone are cheaper to work out. Piece 0 is the room for the block's input, when the policy keeps it. */
@@ -79,6 +81,6 @@ struct op_run {
 };
 
 /* One call on a block (walk.c). Arguments that the call has not are NULL. */
-atoll_err block_run(const layer_call *l, step_kind call, const void *x, void *y, const void *dy, void *dx);
+atoll_err block_run(const layer_call *l, int call, const void *x, void *y, const void *dy, void *dx);
 
 #endif

@@ -83,6 +83,9 @@ struct sizes {
   int passes;
 };
 
+/* Of a layer whose input's gradient another stage waits for. */
+static int in_halves(const atoll_stage *s, int layer) { return s->first > 0 && layer == s->first; }
+
 static struct sizes sizes_of(const atoll_stage *s) {
   struct sizes z = {0};
   z.pass = layer_element(s->m) * s->B * s->S * atoll_model_config(s->m)->width;
@@ -90,9 +93,9 @@ static struct sizes sizes_of(const atoll_stage *s) {
     atoll_policy p = s->policy[l - s->first];
     int64_t saved = layer_saved_size(s->m, l, p, s->tensor, s->B, s->S);
     int64_t carried = layer_carried_size(s->m, l, p, s->tensor, s->B, s->S);
-    int64_t work = layer_work_size(s->m, l, p, s->tensor, s->B, s->S);
+    int64_t work = layer_work_size(s->m, l, p, s->tensor, in_halves(s, l), s->B, s->S);
     z.slot += saved;
-    z.carried = carried > z.carried ? carried : z.carried;
+    z.carried = in_halves(s, l) ? carried : z.carried;
     z.scratch = saved > z.scratch ? saved : z.scratch;
     z.work = work > z.work ? work : z.work;
   }
@@ -428,10 +431,14 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
       ATOLL_TRY(atoll_layer_forward(s->m, l, p, &s->e, c, &b, x, NULL, sl->targets, to, sl->loss));
       from = to;
     }
-    ATOLL_TRY(atoll_layer_backward_input(s->m, l, p, &s->e, c, &b, x, from, to));
-    if (l == s->first && dx_ready)
-      ATOLL_TRY(atoll_queue_record(s->e.compute, dx_ready));
-    ATOLL_TRY(atoll_layer_backward_weight(s->m, l, p, &s->e, c, &b, x, sl->tokens, from));
+    if (in_halves(s, l)) {
+      ATOLL_TRY(atoll_layer_backward_input(s->m, l, p, &s->e, c, &b, x, from, to));
+      if (dx_ready)
+        ATOLL_TRY(atoll_queue_record(s->e.compute, dx_ready));
+      ATOLL_TRY(atoll_layer_backward_weight(s->m, l, p, &s->e, c, &b, x, sl->tokens, from));
+    } else {
+      ATOLL_TRY(atoll_layer_backward(s->m, l, p, &s->e, c, &b, x, sl->tokens, from, to));
+    }
     from = to;
     turn = !turn;
   }

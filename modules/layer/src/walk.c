@@ -47,7 +47,7 @@ static atoll_err run_step(op_run *r, const step *s) {
 }
 
 /* Scratch is released when the call that uses it is enqueued: later users are behind it in the same queue. */
-atoll_err block_run(const layer_call *l, step_kind call, const void *x, void *y, const void *dy, void *dx) {
+atoll_err block_run(const layer_call *l, int call, const void *x, void *y, const void *dy, void *dx) {
   block_plan b;
   ATOLL_TRY(block_make(l->m, l->layer, l->policy, layer_degree(l->e), &b));
   const schedule *s = &b.call[call];

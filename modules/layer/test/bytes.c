@@ -36,9 +36,10 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
   int64_t saved = 0, carried = 0, work = 0, params = 0, tied = 0, boundary = (bf16 ? 2 : 4) * B * S * c->width;
   for (int l = first; l < last; l++) {
     saved += eval(atoll_layer_saved_bytes(m, pool, l, policy, 1), B, S);
-    int64_t v = eval(atoll_layer_carried_bytes(m, pool, l, policy, 1), B, S);
-    carried = v > carried ? v : carried;
-    v = eval(atoll_layer_work_bytes(m, pool, l, policy, 1), B, S);
+    int halves = first > 0 && l == first; /* of backward: somebody waits for the gradient of the stage's input */
+    if (halves)
+      carried = eval(atoll_layer_carried_bytes(m, pool, l, policy, 1), B, S);
+    int64_t v = eval((halves ? atoll_layer_half_bytes : atoll_layer_work_bytes)(m, pool, l, policy, 1), B, S);
     work = v > work ? v : work;
     int index[16], n = atoll_model_layer_params(m, l, index, 16);
     for (int i = 0; i < n; i++) {

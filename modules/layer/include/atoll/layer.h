@@ -78,15 +78,18 @@ typedef struct atoll_call {
 } atoll_call;
 
 /** Exact bytes as int expressions over variables "B", "S" of the pool, on one of `tensor` tensor ranks. saved: kept
- * from forward to backward by one micro-batch; carried: kept between backward_input and backward_weight; work: scratch
- * of the largest call (arena-padded). The saved bytes of head, and of a block whose policy keeps it, begin with room
- * for the input x [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A
- * stage's first layer has no such room when its x comes from another stage, which owns that buffer. */
+ * from forward to backward by one micro-batch; work: scratch of the larger of forward and backward (arena-padded).
+ * Where backward is called in halves, carried: kept from the first to the second; half: scratch of the largest of
+ * forward and these two. The saved bytes of head, and of a block whose policy keeps it, begin with room for the input x
+ * [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's first layer
+ * has no such room when its x comes from another stage, which owns that buffer. */
 ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
                                                    int tensor);
 ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
                                                      int tensor);
 ATOLL_API const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
+                                                  int tensor);
+ATOLL_API const atoll_sym *atoll_layer_half_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
                                                   int tensor);
 
 /** FLOPs of matrix products and attention that backward repeats, counted as atoll_model_layer_flops() counts. */
@@ -118,7 +121,7 @@ typedef struct atoll_layer_buffers {
   const void *weight[16]; /* in the dtype of the kernels */
   float *grad[16];        /* NULL entries are not wanted */
   void *saved;            /* saved_bytes; needed, as scratch, also when the call does not train */
-  void *carried;          /* carried_bytes */
+  void *carried;          /* carried_bytes; of no use to a backward that is whole */
 } atoll_layer_buffers;
 
 /** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
@@ -129,8 +132,12 @@ typedef struct atoll_layer_buffers {
 ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
                                         const atoll_call *c, const atoll_layer_buffers *b, const void *x,
                                         const int32_t *tokens, const int32_t *targets, void *y, float *loss);
-/** dy [B,S,H] -> dx [B,S,H] (overwritten; not dy; NULL for the embedding). Head: dy is what forward left in y; dx may
- * be the same. */
+/** dy [B,S,H] -> dx [B,S,H] (overwritten; not dy; NULL for the embedding), and adds to grad[]. Head: dy is what forward
+ * left in y; dx may be the same. */
+ATOLL_API atoll_err atoll_layer_backward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
+                                         const atoll_call *c, const atoll_layer_buffers *b, const void *x,
+                                         const int32_t *tokens, const void *dy, void *dx);
+/** The same in halves, for somebody who waits for dx. This one gives dx; the bits are the same. */
 ATOLL_API atoll_err atoll_layer_backward_input(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
                                                const atoll_call *c, const atoll_layer_buffers *b, const void *x,
                                                const void *dy, void *dx);

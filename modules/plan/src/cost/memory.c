@@ -161,8 +161,11 @@ static void sum_activations(const builder *k, activations *out) {
     } else {
       others = add(k, others, saved);
     }
-    out->carried = most(k, out->carried, carried);
-    out->work = most(k, out->work, mine(k, atoll_layer_work_bytes(k->m, k->pool, l, k->policy, 1)));
+    int halves = k->first > 0 && l == k->first; /* of backward: the stage before waits for the first one's result */
+    if (halves)
+      out->carried = carried;
+    const atoll_sym *work = (halves ? atoll_layer_half_bytes : atoll_layer_work_bytes)(k->m, k->pool, l, k->policy, 1);
+    out->work = most(k, out->work, mine(k, work));
   }
   const atoll_sym *redone = atoll_sym_binary(k->pool, ATOLL_SYM_MIN, k->recompute, integer(k, out->blocks));
   out->saved[0] = block;
