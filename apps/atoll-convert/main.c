@@ -11,7 +11,7 @@
 
 static const atoll_cli_flag flags[] = {
     {"json", NULL, "print JSON alone"},
-    {"tokenizer", "SPEC", "tokenize: gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE or bytes"},
+    {"tokenizer", "SPEC", "tokenize: gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE, llama3:FILE or bytes"},
     {"documents", "RULE",
      "tokenize: a mark before each document: none (default), file, blank (ends behind an empty "
      "line) or line"},

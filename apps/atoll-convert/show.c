@@ -128,8 +128,8 @@ atoll_err convert_show(convert *c) {
   const char *path = atoll_cli_operand(c->cli, 1);
   char dir[4096];
   if (atoll_cli_operand_count(c->cli) != 2)
-    return atoll_fail(ATOLL_USAGE, "show takes one path, or gpt2:DIR or llama2c:FILE for a tokenizer");
-  if (!strncmp(path, "gpt2:", 5) || !strncmp(path, "llama2c:", 8))
+    return atoll_fail(ATOLL_USAGE, "show takes one path, or gpt2:DIR, llama2c:FILE or llama3:FILE for a tokenizer");
+  if (!strncmp(path, "gpt2:", 5) || !strncmp(path, "llama2c:", 8) || !strncmp(path, "llama3:", 7))
     return show_tokenizer(c, path);
   if (atoll_ckpt_locate(path, dir, sizeof dir))
     return show_checkpoint(c, dir);

@@ -79,12 +79,14 @@ static atoll_err tokenizer_beside(const char *path, const atoll_model *m, char *
   int64_t vocab = atoll_model_config(m)->vocab;
   int llama = atoll_model_config(m)->family == ATOLL_FAMILY_LLAMA;
   snprintf(named, sizeof named, "tok%lld.bin", (long long)vocab);
-  const char *const names[2][3] = {{"encoder.json", "vocab.json", "gpt2_encoder.json"}, {named, "tokenizer.bin"}};
+  const char *const names[2][3] = {{"encoder.json", "vocab.json", "gpt2_encoder.json"},
+                                   {named, "tokenizer.bin", "tokenizer.model"}};
+  const char *const llamas[] = {"llama2c", "llama2c", "llama3"};
   ATOLL_TRY(folder_of(path, folder, sizeof folder));
   for (size_t i = 0; i < 3 && names[llama][i]; i++) {
     ATOLL_TRY(atoll_path_join(file, sizeof file, folder, names[llama][i]));
     if (atoll_file_exists(file)) {
-      snprintf(spec, n, "%s:%s", llama ? "llama2c" : "gpt2", llama ? file : folder);
+      snprintf(spec, n, "%s:%s", llama ? llamas[i] : "gpt2", llama ? file : folder);
       return ATOLL_OK;
     }
   }

@@ -86,7 +86,7 @@ static atoll_err encode(const atoll_tokenizer *t, const char *bytes, size_t n, i
     return parse_ids(bytes, n, ids, count);
   int32_t begin = atoll_tokenizer_begin(t);
   ATOLL_TRY(atoll_tokenizer_encode_all(t, bytes, n, ids, count));
-  if (begin < 0 || (*count && strcmp(atoll_tokenizer_kind(t), "llama2c") != 0))
+  if (begin < 0 || (*count && strncmp(atoll_tokenizer_kind(t), "llama", 5) != 0))
     return ATOLL_OK;
   int32_t *longer = malloc((*count + 1) * sizeof *longer);
   if (longer) {

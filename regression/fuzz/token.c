@@ -1,5 +1,5 @@
-/* Tokenizers: the input is llama2.c's file, or merges of a byte-level vocabulary; what is accepted encodes the input
- * itself and gives it back. */
+/* Tokenizers: the input is llama2.c's file, or ranks or merges of a byte-level vocabulary; what is accepted encodes the
+ * input itself and gives it back. */
 #include "atoll/token.h"
 #include "fuzz.h"
 
@@ -42,6 +42,27 @@ static char *vocabulary(void) {
   return text;
 }
 
+/* Lines behind those of the 256 bytes. */
+static void ranks(const uint8_t *data, size_t bytes) {
+  static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  atoll_tokenizer *t = NULL;
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  FUZZ_CHECK(f);
+  for (unsigned b = 0; b < 256; b++)
+    fprintf(f, "%c%c== %u\n", digit[b >> 2], digit[(b & 3) << 4], b);
+  fwrite(data, 1, bytes, f);
+  FUZZ_CHECK(fclose(f) == 0);
+  atoll_err err = atoll_tokenizer_open_llama3("ranks", text, n, &t);
+  if (err == ATOLL_OK)
+    back_and_forth(t, data, bytes);
+  else
+    fuzz_refused(err);
+  atoll_tokenizer_close(&t);
+  free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   static char *json;
   atoll_tokenizer *t = NULL;
@@ -59,6 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
   else
     fuzz_refused(err);
   atoll_tokenizer_close(&t);
+  ranks(data, bytes);
   err = atoll_tokenizer_open_gpt2("json", (const char *)data, bytes, "merges", "a b\n", 4, &t);
   if (err != ATOLL_OK)
     fuzz_refused(err);

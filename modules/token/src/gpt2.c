@@ -18,9 +18,8 @@
 
 #define WINDOW_BYTES ((size_t)1 << 20)
 
-#define SPACE "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-static const char division[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}++| ?\\p{N}++| ?[^" SPACE "\\p{L}\\p{N}]++|[" SPACE
-                               "]+(?![^" SPACE "])|[" SPACE "]+";
+static const char division[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}++| ?\\p{N}++| ?[^" TOKEN_SPACE
+                               "\\p{L}\\p{N}]++|[" TOKEN_SPACE "]+(?![^" TOKEN_SPACE "])|[" TOKEN_SPACE "]+";
 
 /* ---- files ---- */
 
@@ -125,10 +124,10 @@ static atoll_err read_merges(const char *name, const char *text, size_t bytes, a
   return err;
 }
 
-static atoll_err compile_division(atoll_tokenizer *t) {
+atoll_err divided_open(atoll_tokenizer *t, const char *pattern) {
   int code = 0;
   PCRE2_SIZE at = 0;
-  pcre2_code *p = pcre2_compile((PCRE2_SPTR)division, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+  pcre2_code *p = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
   pcre2_match_context *c = pcre2_match_context_create(NULL);
   t->pattern = p;
   t->context = c;
@@ -162,7 +161,7 @@ atoll_err atoll_tokenizer_open_gpt2(const char *json_name, const char *json, siz
   if (err == ATOLL_OK)
     err = read_merges(merges_name, merges, merges_bytes, t);
   if (err == ATOLL_OK)
-    err = compile_division(t);
+    err = divided_open(t, division);
   json_decref(root);
   if (err != ATOLL_OK)
     atoll_tokenizer_close(&t);
@@ -171,7 +170,7 @@ atoll_err atoll_tokenizer_open_gpt2(const char *json_name, const char *json, siz
   return err;
 }
 
-static void free_division(atoll_tokenizer *t) {
+void divided_free(atoll_tokenizer *t) {
   pcre2_code_free(t->pattern);
   pcre2_match_context_free(t->context);
 }
@@ -202,6 +201,9 @@ static atoll_err check_utf8(encoding *e, size_t end) {
 
 static atoll_err encode_piece(encoding *e, const unsigned char *piece, size_t bytes) {
   size_t n;
+  int32_t whole = e->t->whole_pieces ? token_find(e->t, piece, bytes) : -1;
+  if (whole >= 0)
+    return e->sink(e->arg, &whole, 1);
   for (size_t i = 0; i < bytes; i++)
     ATOLL_TRY(merge_push(&e->work, e->t->byte_id[piece[i]]));
   ATOLL_TRY(merge_run(&e->t->merges, &e->work, &n));
@@ -228,8 +230,8 @@ static atoll_err encode_window(encoding *e, size_t start, size_t end, size_t *do
   return ATOLL_OK;
 }
 
-static atoll_err encode(const atoll_tokenizer *t, const char *name, const unsigned char *text, size_t bytes,
-                        atoll_token_sink sink, void *arg) {
+atoll_err divided_encode(const atoll_tokenizer *t, const char *name, const unsigned char *text, size_t bytes,
+                         atoll_token_sink sink, void *arg) {
   encoding e = {.t = t, .name = name, .text = text, .bytes = bytes, .sink = sink, .arg = arg};
   e.match = pcre2_match_data_create(1, NULL);
   atoll_err err = e.match ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "matching %s", name);
@@ -249,4 +251,4 @@ static atoll_err encode(const atoll_tokenizer *t, const char *name, const unsign
   return err;
 }
 
-static const token_kind gpt2 = {"gpt2", encode, free_division};
+static const token_kind gpt2 = {"gpt2", divided_encode, divided_free};

@@ -104,15 +104,27 @@ static atoll_err open_llama2c(const char *path, atoll_tokenizer **out) {
   return err;
 }
 
+static atoll_err open_llama3(const char *path, atoll_tokenizer **out) {
+  char *text = NULL;
+  size_t n = 0;
+  ATOLL_TRY(atoll_file_read(path, &text, &n));
+  atoll_err err = atoll_tokenizer_open_llama3(path, text, n, out);
+  free(text);
+  return err;
+}
+
 atoll_err atoll_tokenizer_open(const char *spec, atoll_tokenizer **out) {
   if (!strncmp(spec, "gpt2:", 5))
     return open_gpt2(spec + 5, out);
   if (!strncmp(spec, "llama2c:", 8))
     return open_llama2c(spec + 8, out);
+  if (!strncmp(spec, "llama3:", 7))
+    return open_llama3(spec + 7, out);
   if (!strcmp(spec, "bytes"))
     return token_open_bytes(out);
-  return atoll_fail(ATOLL_USAGE,
-                    "tokenizer '%s': expected gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE or bytes", spec);
+  return atoll_fail(
+      ATOLL_USAGE, "tokenizer '%s': expected gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE, llama3:FILE or bytes",
+      spec);
 }
 
 void atoll_tokenizer_close(atoll_tokenizer **tokenizer) {

@@ -1,6 +1,7 @@
 /* What the files of token share.
  *   merge     which pairs of tokens merge, and the merging of one piece
  *   gpt2      byte-level vocabularies and GPT-2's division of text into pieces
+ *   ranks     byte-level vocabularies that are lists of ranks, and Llama 3's division
  *   llama2c   scored vocabularies of llama2.c
  *   bytes     the vocabulary of the 256 bytes
  *   token     the interface; strings of tokens; decoding to UTF-8 */
@@ -72,8 +73,9 @@ struct atoll_tokenizer {
   token_index index;
   merge_table merges;
   int32_t byte_id[256];    /* token of each single byte */
+  int whole_pieces;        /* llama3: a piece that is a token is not made by merging */
   int inner_spaces;        /* llama2c: a piece has a space behind another character */
-  void *pattern, *context; /* gpt2: compiled division into pieces, and its match limits */
+  void *pattern, *context; /* gpt2, llama3: compiled division into pieces, and its match limits */
 };
 
 /* calloc'ed, with `vocab` empty strings and a pool of `bytes`. */
@@ -81,6 +83,15 @@ atoll_err token_create(const token_kind *kind, int32_t vocab, size_t bytes, atol
 /* After all strings are set: the index of tokens `first` and up. The lowest id wins among equal strings. */
 atoll_err token_index_strings(atoll_tokenizer *t, int32_t first);
 atoll_err token_open_bytes(atoll_tokenizer **out);
+/* What byte-level vocabularies share (gpt2.c): the division of text into pieces by a pattern, and their encoding. */
+atoll_err divided_open(atoll_tokenizer *t, const char *pattern);
+atoll_err divided_encode(const atoll_tokenizer *t, const char *name, const unsigned char *text, size_t bytes,
+                         atoll_token_sink sink, void *arg);
+void divided_free(atoll_tokenizer *t);
+/* White space of Unicode, inside of a class of a pattern. */
+#define TOKEN_SPACE                                                                                                    \
+  "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
 /* -1 when there is none. */
 int32_t token_find(const atoll_tokenizer *t, const unsigned char *bytes, size_t n);
 /* Number of bytes of the UTF-8 character at p: 1..4; 0 when invalid; -1 when it is only cut short. */
