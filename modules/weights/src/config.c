@@ -104,7 +104,7 @@ atoll_err weights_config_read(const char *name, json_t *root, atoll_weights_conf
     if (json_is_true(json_object_get(root, biases[i])))
       return atoll_fail(ATOLL_UNSUPPORTED, "%s: %s is true, family llama has no biases", name, biases[i]);
   json_int_t head = json_integer_value(json_object_get(root, "head_dim"));
-  if (head && new.heads && head *new.heads != new.width)
+  if (head && new.heads && (new.width % new.heads || head != new.width / new.heads))
     return atoll_fail(ATOLL_UNSUPPORTED, "%s: head_dim %lld times %lld heads is not the width %lld", name,
                       (long long)head, (long long)new.heads, (long long)new.width);
   ATOLL_TRY(read_scaling(name, json_object_get(root, "rope_scaling"), &new));
