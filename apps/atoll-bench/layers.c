@@ -5,8 +5,11 @@
  * expressions, bytes measured from that memory's peak.
  *
  * Time: two blocks of each policy, in turns, on `timed_batch` samples, scaled by depth; embedding, head and AdamW
- * measured once and added. Tokens per second are those of a step of the largest batch: time per token beyond a thousand
- * tokens hardly depends on their number, so the batch matters by spreading AdamW. Rows say so ("scaled").
+ * measured once and added. Tokens per second are those of a step of the largest batch: time per token beyond a few
+ * hundred tokens hardly depends on their number, so the batch matters by spreading AdamW. Rows say so ("scaled").
+ *
+ * What making values again costs: the share of a block's forward products that a policy repeats, by count and by
+ * time (longer than exact20, which repeats none, over exact20's forward).
  *
  * Confirmed: one whole real step at the largest batch. */
 #include "bench.h"
@@ -21,7 +24,7 @@
 #include "atoll/log.h"
 #include "atoll/perf.h"
 
-enum { ONE_IN = 7, ROUNDS = 3, TIMED_TOKENS = 1024, MOST_BATCH = 1 << 20 };
+enum { ONE_IN = 7, ROUNDS = 3, TIMED_TOKENS = 512, MOST_BATCH = 1 << 20 };
 
 typedef struct work {
   const char *preset;
@@ -46,7 +49,13 @@ typedef struct scene {
   int64_t S, budget;
   int blocks;
   int count, timed; /* bytes only, as asked; time too */
+  int64_t only_length;
+  int only; /* policy beside eager; -1: all */
 } scene;
+
+static int wanted(const scene *s, int policy) {
+  return s->only < 0 || policy == s->only || policy == ATOLL_POLICY_EAGER;
+}
 
 /* ---- bytes ---- */
 
@@ -184,8 +193,9 @@ static atoll_err inputs_make(const scene *s, int64_t B, inputs *in) {
   return ATOLL_OK;
 }
 
-/* Forward and backward of a stage. */
-static atoll_err pass(const scene *s, atoll_stage *stage, int first, int last, int64_t B, inputs *in, double *seconds) {
+/* Forward and backward of a stage; `forward` may be NULL. */
+static atoll_err pass(const scene *s, atoll_stage *stage, int first, int last, int64_t B, inputs *in, double *forward,
+                      double *seconds) {
   int head = last == atoll_model_layers(s->m), masked = !atoll_model_causal(s->m);
   atoll_call c = {.B = B, .S = s->S, .seed = 1, .loss_scale = 1.0f / (float)(B * s->S), .train = 1};
   if (masked)
@@ -195,6 +205,10 @@ static atoll_err pass(const scene *s, atoll_stage *stage, int first, int last, i
   double begin = atoll_clock_now();
   ATOLL_TRY(atoll_stage_forward(stage, 0, &c, first > 0 ? in->x : NULL, in->tokens, head ? in->targets : NULL,
                                 head ? NULL : in->dx, head ? in->loss : NULL));
+  if (forward) {
+    ATOLL_TRY(atoll_queue_sync(s->e.compute));
+    *forward = atoll_clock_now() - begin;
+  }
   ATOLL_TRY(atoll_stage_backward(stage, 0, 0, &c, head ? NULL : in->y, first > 0 ? in->dx : NULL, NULL));
   ATOLL_TRY(atoll_queue_sync(s->e.compute));
   *seconds = atoll_clock_now() - begin;
@@ -213,8 +227,9 @@ static atoll_err update(const scene *s, atoll_stage *stage, double *seconds) {
 
 typedef struct timing {
   int64_t batch;
-  double blocks[ATOLL_POLICIES]; /* seconds of all blocks, for `batch` samples */
-  double ends, update;           /* embedding and head; AdamW of everything */
+  double blocks[ATOLL_POLICIES];  /* seconds of all blocks, for `batch` samples */
+  double forward[ATOLL_POLICIES]; /* of that, forward */
+  double ends, update;            /* embedding and head; AdamW of everything */
 } timing;
 
 /* One of embedding and head, after a first pass that touches its memory. */
@@ -224,9 +239,9 @@ static atoll_err time_end(const scene *s, int layer, inputs *in, timing *t) {
   ATOLL_TRY(stage_of(s, layer, layer + 1, ATOLL_POLICY_EXACT20, t->batch, s->e.mem, &stage));
   atoll_err err = atoll_stage_init(stage, 1);
   if (err == ATOLL_OK)
-    err = pass(s, stage, layer, layer + 1, t->batch, in, &first);
+    err = pass(s, stage, layer, layer + 1, t->batch, in, NULL, &first);
   for (int i = 0; i < ROUNDS && err == ATOLL_OK; i++)
-    err = pass(s, stage, layer, layer + 1, t->batch, in, &v[i]);
+    err = pass(s, stage, layer, layer + 1, t->batch, in, NULL, &v[i]);
   t->ends += err == ATOLL_OK ? bench_median(v, ROUNDS) : 0;
   atoll_stage_destroy(&stage);
   return err;
@@ -234,23 +249,28 @@ static atoll_err time_end(const scene *s, int layer, inputs *in, timing *t) {
 
 static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
   atoll_stage *stage[ATOLL_POLICIES] = {0};
-  double v[ATOLL_POLICIES][ROUNDS], u[ROUNDS], first;
+  double v[ATOLL_POLICIES][ROUNDS], f[ATOLL_POLICIES][ROUNDS], u[ROUNDS], first;
   int count = s->blocks < 2 ? s->blocks : 2;
   atoll_err err = ATOLL_OK;
   for (int p = 0; p < ATOLL_POLICIES; p++) {
+    if (!wanted(s, p) && p != ATOLL_POLICY_EXACT20)
+      continue;
     ATOLL_TRY_GOTO(err, done, stage_of(s, 1, 1 + count, (atoll_policy)p, t->batch, s->e.mem, &stage[p]));
     ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage[p], 1));
-    ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &first));
+    ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, NULL, &first));
   }
   for (int r = 0; r < ROUNDS; r++) {
     for (int p = 0; p < ATOLL_POLICIES; p++)
-      ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &v[p][r]));
-    ATOLL_TRY_GOTO(err, done, update(s, stage[0], &u[r]));
+      if (stage[p])
+        ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &f[p][r], &v[p][r]));
+    ATOLL_TRY_GOTO(err, done, update(s, stage[ATOLL_POLICY_EAGER], &u[r]));
   }
-  for (int p = 0; p < ATOLL_POLICIES; p++)
-    t->blocks[p] = bench_median(v[p], ROUNDS) * s->blocks / count;
-  t->update =
-      bench_median(u, ROUNDS) * (double)atoll_model_elements(s->m) / (double)atoll_stage_param_elements(stage[0]);
+  for (int p = 0; p < ATOLL_POLICIES; p++) {
+    t->blocks[p] = stage[p] ? bench_median(v[p], ROUNDS) * s->blocks / count : 0;
+    t->forward[p] = stage[p] ? bench_median(f[p], ROUNDS) * s->blocks / count : 0;
+  }
+  t->update = bench_median(u, ROUNDS) * (double)atoll_model_elements(s->m) /
+              (double)atoll_stage_param_elements(stage[ATOLL_POLICY_EAGER]);
 done:
   for (int p = 0; p < ATOLL_POLICIES; p++)
     atoll_stage_destroy(&stage[p]);
@@ -281,7 +301,7 @@ static atoll_err confirm(const scene *s, atoll_policy p, int64_t B, json_t *row)
   ATOLL_TRY_GOTO(err, done, atoll_mem_create(s->budget, 0, &mem));
   ATOLL_TRY_GOTO(err, done, stage_of(s, 0, atoll_model_layers(s->m), p, B, mem, &stage));
   ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage, 1));
-  ATOLL_TRY_GOTO(err, done, pass(s, stage, 0, atoll_model_layers(s->m), B, &in, &step));
+  ATOLL_TRY_GOTO(err, done, pass(s, stage, 0, atoll_model_layers(s->m), B, &in, NULL, &step));
   ATOLL_TRY_GOTO(err, done, update(s, stage, &adamw));
   json_object_set_new(row, "confirmed", json_true());
   json_object_set_new(row, "confirmed_bytes", json_integer((json_int_t)atoll_mem_peak_total(mem)));
@@ -300,7 +320,25 @@ static int to_confirm(const scene *s, atoll_policy p, int full) {
   int named = 0;
   for (size_t i = 0; i < sizeof confirmed / sizeof *confirmed; i++)
     named |= confirmed[i] == p;
+  if (s->only >= 0)
+    return (int)p == s->only;
   return s->w->confirmed && named && (s->S == lengths[0] || full);
+}
+
+/* What the policy repeats, in parts of a block's forward products: by count, and by time. */
+static atoll_err add_repeated(const scene *s, atoll_policy p, const timing *t, json_t *row) {
+  atoll_syms *pool = NULL;
+  int64_t again, forward;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err = eval(atoll_layer_recompute_flops(s->m, pool, s->blocks, p), t->batch, s->S, &again);
+  if (err == ATOLL_OK)
+    err = eval(atoll_model_layer_flops(s->m, pool, s->blocks), t->batch, s->S, &forward);
+  atoll_syms_destroy(&pool);
+  ATOLL_TRY(err);
+  json_object_set_new(row, "repeated_counted", json_real((double)again / (double)forward));
+  json_object_set_new(row, "repeated_measured",
+                      json_real((t->blocks[p] - t->blocks[ATOLL_POLICY_EXACT20]) / t->forward[ATOLL_POLICY_EXACT20]));
+  return ATOLL_OK;
 }
 
 static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int full, json_t *rows, int64_t *eager) {
@@ -338,7 +376,9 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
     json_object_set_new(row, "timed_blocks", json_integer(s->blocks < 2 ? s->blocks : 2));
     json_object_set_new(row, "timed_batch", json_integer((json_int_t)t->batch));
     json_object_set_new(row, "block_seconds", json_real(t->blocks[p] / s->blocks));
-    if (to_confirm(s, p, full))
+    json_object_set_new(row, "block_forward_seconds", json_real(t->forward[p] / s->blocks));
+    err = add_repeated(s, p, t, row);
+    if (err == ATOLL_OK && to_confirm(s, p, full))
       err = confirm(s, p, B, row);
   }
   json_array_append_new(rows, row);
@@ -352,9 +392,12 @@ static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
     double ratio = eager > 0 ? (double)batch / (double)eager : 0;
     json_object_set_new(row, "max_batch_over_eager", json_real(ratio));
     json_t *rate = json_object_get(row, "tokens_per_second");
-    char speed[48] = "";
+    char speed[128] = "";
     if (json_is_real(rate))
-      snprintf(speed, sizeof speed, ", %.0f tokens/s", json_real_value(rate));
+      snprintf(speed, sizeof speed, ", %.0f tokens/s, %.1f ms a block, repeats %.2f of forward ( %.2f counted )",
+               json_real_value(rate), 1e3 * json_real_value(json_object_get(row, "block_seconds")),
+               json_real_value(json_object_get(row, "repeated_measured")),
+               json_real_value(json_object_get(row, "repeated_counted")));
     atoll_say("%-13s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
               s->w->preset, s->S, json_string_value(json_object_get(row, "policy")),
               json_real_value(json_object_get(row, "bsh_bytes")), batch, ratio, speed,
@@ -379,7 +422,7 @@ static atoll_err run_scene(scene *s, int full, json_t *rows) {
   s->timed = s->w->timed && !s->count;
   atoll_err err = s->timed ? time_scene(s, &t) : ATOLL_OK;
   for (int k = 0; k < ATOLL_POLICIES && err == ATOLL_OK; k++)
-    err = add_row(s, (atoll_policy)k, &t, full, rows, &eager);
+    err = wanted(s, k) ? add_row(s, (atoll_policy)k, &t, full, rows, &eager) : ATOLL_OK;
   if (err == ATOLL_OK)
     tell(s, rows, first, eager);
   atoll_model_destroy(&s->m);
@@ -404,7 +447,8 @@ static void device_close(scene *s) {
 static atoll_err run_lengths(scene *s, int full, json_t *rows) {
   for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
     s->S = lengths[k];
-    ATOLL_TRY(run_scene(s, full, rows));
+    if (!s->only_length || s->S == s->only_length)
+      ATOLL_TRY(run_scene(s, full, rows));
   }
   return ATOLL_OK;
 }
@@ -425,11 +469,21 @@ static atoll_err run_works(const char *only, scene *s, int full, json_t *rows) {
 
 static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
   (void)job, (void)opts;
-  int64_t gib;
+  int64_t gib, length;
+  atoll_policy only;
+  const char *policy = atoll_cli_value(cli, "policy");
   if (!out)
     return ATOLL_OK; /* one rank measures */
   ATOLL_TRY(bench_count(cli, "budget", 11, 1, 1 << 20, &gib));
-  scene s = {.budget = gib << 30, .count = atoll_cli_value(cli, "count") != NULL};
+  ATOLL_TRY(bench_count(cli, "seq", 0, 1, 1 << 20, &length));
+  if (length && length != lengths[0] && length != lengths[1])
+    return atoll_fail(ATOLL_USAGE, "--seq %lld: layers are measured with 128 and 512 tokens", (long long)length);
+  if (policy && atoll_policy_parse(policy, &only) != 0)
+    return atoll_fail(ATOLL_USAGE, "--policy '%s' is none of %s", policy, atoll_policy_list());
+  scene s = {.budget = gib << 30,
+             .count = atoll_cli_value(cli, "count") != NULL,
+             .only_length = length,
+             .only = policy ? (int)only : -1};
   json_t *rows = json_array();
   json_object_set_new(out, "rows", rows);
   atoll_err err = device_open(&s);

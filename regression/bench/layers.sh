@@ -11,6 +11,20 @@ for r in rows.values():
     assert r["bytes_predicted"] == r["bytes_measured"] <= r["budget"] < r["bytes_measured"] + r["bytes_per_sample"], r
     assert r["tokens_per_second"] > 0 and r["scaled"], r
 frontier = ["eager", "eager_flash", "exact20", "exact18", "exact12", "exact10", "exact6", "exact4", "exact2"]
+for r in rows.values():
+    assert r["bytes"]["saved"] > 0 and sum(r["bytes"].values()) == r["bytes_predicted"], r
+    assert r["repeated_counted"] >= 0, r
+assert rows["exact20"]["repeated_counted"] == rows["exact20"]["repeated_measured"] == 0 < rows["exact2"]["repeated_counted"], rows
 kept = [rows[p]["bsh_bytes"] for p in frontier]
 assert kept == sorted(kept, reverse=True) and kept[0] > 66 and kept[-1] < 5, kept
 PY
+# One policy: beside eager, and by a real step.
+run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --policy tempo --json one.json
+python3 - <<'PY' || fail "one.json"
+import json
+rows = {r["policy"]: r for r in json.load(open("one.json"))["rows"]}
+assert sorted(rows) == ["eager", "tempo"] and rows["tempo"]["confirmed"] and "confirmed" not in rows["eager"], rows
+assert rows["tempo"]["confirmed_bytes"] == rows["tempo"]["bytes_measured"], rows
+PY
+expect 64 "$(atoll atoll-bench)" layers --policy tempi
+says "tempo_flash"
