@@ -23,6 +23,7 @@ struct analysis {
   isl_map **access; /* per edge, likewise */
   int *growths;
   char *queued;
+  char *same;                   /* per node: has the condition of an earlier one */
   int *queue, head, tail, room; /* ring */
 };
 
@@ -241,6 +242,32 @@ static void settle_edges(struct analysis *a, atoll_rt *x) {
   x->inputs = kept;
 }
 
+/* Without the name of its node. */
+static isl_set *anonymous(const isl_set *set) {
+  isl_set *copy = isl_set_copy((isl_set *)set);
+  return isl_set_has_tuple_name(copy) == isl_bool_true ? isl_set_reset_tuple_id(copy) : copy;
+}
+
+/* Whether an earlier node needs the same points. Then both get one condition: it is only made once, and nodes whose
+ * domains are known to be equal can be fused. */
+static int has_domain_of_another(struct analysis *a, atoll_rt *x) {
+  isl_set *mine = anonymous(a->need[x->id]);
+  int found = 0;
+  for (int i = 0; i < x->id && !found; i++) {
+    const atoll_rt *y = a->g->node[i];
+    if (!y || !a->need[i] || y->dims != x->dims || a->same[i])
+      continue;
+    isl_set *other = anonymous(a->need[i]);
+    found = isl_set_is_equal(mine, other) == isl_bool_true;
+    isl_set_free(other);
+    if (found)
+      x->where = y->where;
+  }
+  isl_set_free(mine);
+  a->same[x->id] = (char)found;
+  return found;
+}
+
 static atoll_err conclude(struct analysis *a) {
   rt_graph *g = a->g;
   for (int i = 0; i < g->nodes; i++)
@@ -256,6 +283,8 @@ static atoll_err conclude(struct analysis *a) {
         g->node[i] = NULL;
       continue;
     }
+    if (has_domain_of_another(a, x))
+      continue;
     isl_set *box = isl_set_intersect_params(rt_poly_box(a->ctx, x), isl_set_copy(a->context));
     atoll_err err = rt_poly_condition(x, a->need[i], box, &x->where);
     isl_set_free(box);
@@ -277,10 +306,11 @@ static int allocate(struct analysis *a, int *edges) {
   a->access = calloc((size_t)*edges + 1, sizeof(isl_map *));
   a->growths = calloc(n, sizeof *a->growths);
   a->queued = calloc(n, 1);
+  a->same = calloc(n, 1);
   a->queue = calloc(n, sizeof *a->queue);
   a->ctx = rt_poly_create();
   a->context = a->ctx ? rt_poly_context(a->ctx, a->g) : NULL;
-  return a->first && a->need && a->domain && a->access && a->growths && a->queued && a->queue && a->context;
+  return a->first && a->need && a->domain && a->access && a->growths && a->queued && a->same && a->queue && a->context;
 }
 
 static void release(struct analysis *a, int edges) {
@@ -300,6 +330,7 @@ static void release(struct analysis *a, int edges) {
   free(a->access);
   free(a->growths);
   free(a->queued);
+  free(a->same);
   free(a->queue);
 }
 

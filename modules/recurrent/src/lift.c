@@ -86,7 +86,7 @@ static atoll_err run_sum(atoll_rt *x, int d, int backward) {
 }
 
 atoll_err rt_pass_lift(rt_graph *g) {
-  int n = g->nodes;
+  int n = g->nodes, lifted = 0;
   for (int i = 0; i < n; i++) {
     atoll_rt *x = g->node[i];
     int d = x ? summed_dimension(x) : -1;
@@ -98,6 +98,7 @@ atoll_err rt_pass_lift(rt_graph *g) {
     int backward = looks_ahead(g, rt_src(g, &x->in[0]), d, seen);
     free(seen);
     ATOLL_TRY(run_sum(x, d, backward));
+    lifted = 1;
   }
-  return rt_pass_simplify(g);
+  return lifted ? rt_pass_simplify(g) : ATOLL_OK;
 }

@@ -324,6 +324,13 @@ isl_map *rt_poly_access(isl_ctx *ctx, const atoll_rt *x, int k) {
 
 /* ---- isl's expressions to ours ---- */
 
+/* An AST expression of 0 and 1 (a full condition may come as an integer) as BOOL. */
+static const atoll_sym *as_bool(rt_graph *g, const atoll_sym *e) {
+  if (!e || atoll_sym_type_of(e) == ATOLL_SYM_BOOL)
+    return e;
+  return atoll_sym_binary(g->syms, ATOLL_SYM_NE, e, rt_int(g, 0));
+}
+
 static const atoll_sym *operation(rt_graph *g, isl_ast_expr *e, rt_poly_variable variable, void *arg) {
   enum { LEAST = 3 };
   atoll_syms *s = g->syms;
@@ -347,10 +354,10 @@ static const atoll_sym *operation(rt_graph *g, isl_ast_expr *e, rt_poly_variable
     return all;
   case isl_ast_expr_op_and:
   case isl_ast_expr_op_and_then:
-    return atoll_sym_binary(s, ATOLL_SYM_AND, a[0], a[1]);
+    return atoll_sym_binary(s, ATOLL_SYM_AND, as_bool(g, a[0]), as_bool(g, a[1]));
   case isl_ast_expr_op_or:
   case isl_ast_expr_op_or_else:
-    return atoll_sym_binary(s, ATOLL_SYM_OR, a[0], a[1]);
+    return atoll_sym_binary(s, ATOLL_SYM_OR, as_bool(g, a[0]), as_bool(g, a[1]));
   case isl_ast_expr_op_minus:
     return atoll_sym_mul(s, atoll_sym_int(s, -1), a[0]);
   case isl_ast_expr_op_add:
@@ -368,7 +375,7 @@ static const atoll_sym *operation(rt_graph *g, isl_ast_expr *e, rt_poly_variable
     return atoll_sym_binary(s, ATOLL_SYM_MOD, a[0], a[1]);
   case isl_ast_expr_op_cond:
   case isl_ast_expr_op_select:
-    return atoll_sym_select(s, a[0], a[1], a[2]);
+    return atoll_sym_select(s, as_bool(g, a[0]), a[1], a[2]);
   case isl_ast_expr_op_eq:
     return atoll_sym_binary(s, ATOLL_SYM_EQ, a[0], a[1]);
   case isl_ast_expr_op_le:
@@ -417,13 +424,6 @@ static const atoll_sym *parameter(void *arg, const char *name) {
       return g->dim[d].var;
   }
   return NULL;
-}
-
-/* An AST expression of 0 and 1 (a full condition may come as an integer) as BOOL. */
-static const atoll_sym *as_bool(rt_graph *g, const atoll_sym *e) {
-  if (!e || atoll_sym_type_of(e) == ATOLL_SYM_BOOL)
-    return e;
-  return atoll_sym_binary(g->syms, ATOLL_SYM_NE, e, rt_int(g, 0));
 }
 
 static atoll_err converted(isl_ctx *ctx, rt_graph *g, isl_ast_expr *expr, int boolean, const atoll_sym **out) {

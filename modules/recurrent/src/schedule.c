@@ -245,9 +245,17 @@ static atoll_err add_child(rt_tree *t, rt_tree *child) {
 
 /* Takes e. */
 static atoll_err expression(struct conversion *c, isl_ast_expr *e, const atoll_sym **out) {
+  atoll_err err = ATOLL_OK;
   *out = e ? rt_poly_sym(c->g, e, variable, c) : NULL;
+  if (!e)
+    err = rt_poly_error(c->ctx, "schedule: an expression");
+  else if (!*out) {
+    char *text = isl_ast_expr_to_C_str(e);
+    err = atoll_fail(ATOLL_INTERNAL, "schedule: expression '%s' is none of ours", text ? text : "");
+    free(text);
+  }
   isl_ast_expr_free(e);
-  return *out ? ATOLL_OK : rt_poly_error(c->ctx, "schedule: an expression");
+  return err;
 }
 
 static atoll_err convert(struct conversion *c, isl_ast_node *node, rt_tree *parent);

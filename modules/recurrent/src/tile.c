@@ -259,7 +259,7 @@ static atoll_err tile(struct attention *a, const struct blocks *b) {
 }
 
 atoll_err rt_pass_tile(rt_graph *g, int64_t size) {
-  int n = g->nodes;
+  int n = g->nodes, tiled = 0;
   struct attention a;
   if (size <= 0)
     return ATOLL_OK;
@@ -269,6 +269,7 @@ atoll_err rt_pass_tile(rt_graph *g, int64_t size) {
       continue;
     cut(g, &a, &b);
     ATOLL_TRY(tile(&a, &b));
+    tiled = 1;
   }
-  return rt_pass_simplify(g);
+  return tiled ? rt_pass_simplify(g) : ATOLL_OK;
 }
