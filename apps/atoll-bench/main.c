@@ -31,6 +31,8 @@ static const atoll_cli_flag flags[] = {
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
     {"shape", "MxKxNxP", "mlp: only this shape; more widths make a longer chain."},
     {"trace", "FILE", "mlp: timeline of one pipelined run (256 rows, or --shape's) in Chrome trace format."},
+    {"svg", "FILE", "mlp: the same as a picture."},
+    {"device", "KIND", "mlp: cpu (default), or cuda: each layer on its owner's GPU, bf16."},
     {"preset", "NAME", "layers: only this model."},
     {"policy", "NAME", "layers: only this memory policy, beside eager; a real step at its largest batch."},
     {"budget", "GIB", "layers: memory to fit a batch into; default 11."},

@@ -3,8 +3,9 @@
  * Each rank is one thread on one core. First every setting of every way is tried, then the best setting of each is
  * measured again, the ways interleaved and their order rotated; figures are medians. Of two calls back to back the
  * second is timed, from the first rank's start to the last one's end. ideal_us is sequential_us over the ranks. The
- * BLAS row multiplies with a library instead of Atoll's packed products, over the same MPI messages. */
-#include "bench.h"
+ * BLAS row multiplies with a library instead of Atoll's packed products, over the same MPI messages. The chosen row is
+ * what atoll_chain_choose() finds by measurements of its own, against the least of all ways. */
+#include "mlp.h"
 
 #include <cblas.h>
 #include <omp.h>
@@ -16,18 +17,12 @@
 
 #include "atoll/agree.h"
 #include "atoll/clock.h"
-#include "atoll/ctapipe.h"
-#include "atoll/file.h"
 #include "atoll/log.h"
+#include "atoll/plugin.h"
 #include "atoll/rng.h"
 #include "ceiling.h"
 
-enum { WIDTHS = ATOLL_CHAIN_LAYERS + 1, MOST_REPEATS = 99, SETTINGS = 256, BLAS = ATOLL_CHAIN_WAYS, ROWS };
-
-typedef struct shape {
-  int layers;
-  int64_t M, width[WIDTHS];
-} shape;
+enum { MOST_REPEATS = 99, SETTINGS = 256, BLAS = ATOLL_CHAIN_WAYS, CHOSEN, ROWS };
 
 static const shape mlp_shapes[] = {
     {2, 32, {1024, 4096, 1024}},   {2, 64, {1024, 1024, 1024}},   {2, 256, {1024, 1024, 1024}},
@@ -49,6 +44,8 @@ typedef struct world {
   atoll_mem *mem;
   int rank, ranks;
   int repeats;
+  atoll_device *device;    /* NULL: the host's cores */
+  const char *trace, *svg; /* files for the timeline of the next shape; NULL: none */
 } world;
 
 typedef struct problem {
@@ -145,6 +142,10 @@ static atoll_err measure(const world *w, problem *q, const setting *t, double *s
     ATOLL_TRY(call(w, q, t, &y));
     span[1] = atoll_clock_now();
   }
+  if (w->device) { /* without x and y on their way */
+    span[0] = 0;
+    span[1] = atoll_chain_device_seconds(q->chain);
+  }
   MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, comm);
   *seconds = span[0] + span[1];
   return ATOLL_OK;
@@ -194,6 +195,7 @@ static atoll_err open_problem(const world *w, problem *q) {
   atoll_chain_params_init(&p);
   p.rows = q->s.M;
   p.layers = q->s.layers;
+  p.device = w->device;
   for (int l = 0; l < p.layers; l++)
     p.layer[l] = (atoll_chain_layer){q->s.width[l], q->s.width[l + 1],
                                      l + 1 < p.layers ? ATOLL_ACTIVATION_RELU : ATOLL_ACTIVATION_NONE, 0};
@@ -204,25 +206,30 @@ static atoll_err open_problem(const world *w, problem *q) {
   return ATOLL_OK;
 }
 
-static int settings_of(const problem *q, setting *all) {
+static int settings_of(const world *w, const problem *q, setting *all) {
   static atoll_chain_setting list[SETTINGS];
   int n = atoll_chain_settings(q->chain, q->s.M, 0, list, SETTINGS);
   for (int i = 0; i < n; i++)
     all[i] = (setting){(int)list[i].way, 0, list[i].cut, 0};
-  for (int library = 0; library < LIBRARIES; library++)
+  for (int library = 0; library < LIBRARIES && !w->device; library++)
     for (int64_t chunks = 1; chunks <= 32 && chunks * 8 <= q->s.M && n < SETTINGS; chunks *= 2)
       all[n++] = (setting){BLAS, library, {0, chunks}, 0};
   return n;
 }
 
-/* Bits of every way in its best setting against the sequential one's; the tensor-parallel ways' error. */
-static atoll_err check_bits(const world *w, problem *q, const setting *best, int *identical, double *tp_error) {
+/* Ways that sum in another order than the sequential one. */
+static int other_bits(int way) {
+  return way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS || way == ATOLL_CHAIN_BLAS_CHUNKS;
+}
+
+/* Bits of every way in its best setting against the sequential one's; the error of those with other bits. */
+static atoll_err check_bits(const world *w, problem *q, const setting *best, int *identical, double *error) {
   const float *y = NULL;
   int64_t n = q->s.M * q->s.width[q->s.layers];
   ATOLL_TRY(call(w, q, &best[ATOLL_CHAIN_SEQUENTIAL], &y));
   memcpy(q->want, y, (size_t)n * sizeof *y);
   *identical = 1;
-  *tp_error = 0;
+  *error = 0;
   for (int way = 0; way < ATOLL_CHAIN_WAYS; way++) {
     double scale = 1e-30, worst = 0;
     if (best[way].way != way)
@@ -233,8 +240,8 @@ static atoll_err check_bits(const world *w, problem *q, const setting *best, int
       scale = v > scale ? v : -v > scale ? -v : scale;
       worst = e > worst ? e : -e > worst ? -e : worst;
     }
-    if (way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS)
-      *tp_error = worst / scale > *tp_error ? worst / scale : *tp_error;
+    if (other_bits(way))
+      *error = worst / scale > *error ? worst / scale : *error;
     else
       *identical &= !memcmp(y, q->want, (size_t)n * sizeof *y);
   }
@@ -243,14 +250,14 @@ static atoll_err check_bits(const world *w, problem *q, const setting *best, int
 }
 
 static const char *row_name(int row) {
-  return row == BLAS ? "microbatch_blas" : atoll_chain_way_name((atoll_chain_way)row);
+  return row == BLAS ? "microbatch_blas" : row == CHOSEN ? "chosen" : atoll_chain_way_name((atoll_chain_way)row);
 }
 
 /* Median seconds of each way in its best setting; best[row].way is -1 where the shape has none. */
 static atoll_err best_settings(const world *w, problem *q, setting *best, double *median) {
   static setting all[SETTINGS];
   static double seconds[ROWS][MOST_REPEATS];
-  int n = settings_of(q, all);
+  int n = settings_of(w, q, all);
   for (int row = 0; row < ROWS; row++)
     best[row].way = -1;
   for (int i = 0; i < n; i++) {
@@ -259,6 +266,9 @@ static atoll_err best_settings(const world *w, problem *q, setting *best, double
     if (b->way < 0 || all[i].trial < b->trial)
       *b = all[i];
   }
+  atoll_chain_choice choice;
+  ATOLL_TRY(atoll_chain_choose(q->chain, q->s.M, 0, "", &choice));
+  best[CHOSEN] = (setting){(int)choice.setting.way, 0, choice.setting.cut, 0};
   for (int r = 0; r < w->repeats; r++)
     for (int i = 0; i < ROWS; i++) {
       int row = (i + r) % ROWS;
@@ -271,14 +281,43 @@ static atoll_err best_settings(const world *w, problem *q, setting *best, double
 }
 
 static void tell_row(const shape *s, const setting *best, const double *median, double ideal) {
-  char text[256];
+  char text[512];
   size_t at = (size_t)snprintf(text, sizeof text, "%lld x %lld", (long long)s->M, (long long)s->width[0]);
   for (int l = 1; l <= s->layers && at < sizeof text; l++)
     at += (size_t)snprintf(text + at, sizeof text - at, " x %lld", (long long)s->width[l]);
   for (int row = 0; row < ROWS && at < sizeof text; row++)
     if (best[row].way >= 0)
       at += (size_t)snprintf(text + at, sizeof text - at, " , %s %.3f", row_name(row), median[row] / ideal);
-  atoll_say("%s of the ideal %.0f us", text, ideal * 1e6);
+  atoll_say("%s (%s) of the ideal %.0f us", text, atoll_chain_way_name((atoll_chain_way)best[CHOSEN].way), ideal * 1e6);
+}
+
+/* Best of every setting's modelled seconds. */
+static atoll_err model_way(const problem *q, atoll_chain_way way, double sequential, double *best) {
+  static atoll_chain_setting list[SETTINGS];
+  int n = atoll_chain_settings(q->chain, q->s.M, 1, list, SETTINGS);
+  *best = 0;
+  for (int i = 0; i < n; i++) {
+    double t = 0;
+    if (list[i].way != way)
+      continue;
+    ATOLL_TRY(atoll_chain_model(q->chain, way, &list[i].cut, q->s.M, sequential, &t));
+    *best = *best == 0 || t < *best ? t : *best;
+  }
+  return ATOLL_OK;
+}
+
+/* What the pipelined way and micro-batching would take with a core for every rank. */
+static atoll_err model_row(const world *w, const problem *q, double sequential, json_t *row) {
+  double cta = 0, batches = 0, ideal = sequential / w->ranks;
+  if (w->device || w->ranks == 1)
+    return ATOLL_OK;
+  ATOLL_TRY(model_way(q, ATOLL_CHAIN_CTA, sequential, &cta));
+  ATOLL_TRY(model_way(q, ATOLL_CHAIN_MICROBATCH, sequential, &batches));
+  atoll_say("  modelled with a core for each of %d ranks: cta %.3f , microbatch %.3f of the ideal", w->ranks,
+            cta / ideal, batches / ideal);
+  json_object_set_new(row, "modelled_cta_us", json_real(cta * 1e6));
+  json_object_set_new(row, "modelled_microbatch_us", json_real(batches * 1e6));
+  return ATOLL_OK;
 }
 
 static json_t *row_json(const world *w, const problem *q, const setting *best, const double *median, int identical,
@@ -308,10 +347,18 @@ static json_t *row_json(const world *w, const problem *q, const setting *best, c
         json_pack("{s:I,s:I}", "panel", (json_int_t)best[i].cut.panel, "chunks", (json_int_t)best[i].cut.chunks));
   }
   json_object_set_new(row, "settings", cuts);
-  json_object_set_new(row, "blas", json_string(libraries[best[BLAS].library].name));
+  json_object_set_new(row, "transport", json_string(atoll_chain_transport(q->chain)));
+  double least = median[CHOSEN];
+  for (int i = 0; i < ATOLL_CHAIN_WAYS; i++)
+    least = best[i].way >= 0 && median[i] < least ? median[i] : least;
+  json_object_set_new(row, "chosen", json_string(atoll_chain_way_name((atoll_chain_way)best[CHOSEN].way)));
+  json_object_set_new(row, "chosen_over_best", json_real(median[CHOSEN] / least));
   json_object_set_new(row, "cta_over_ideal", json_real(cta / ideal));
   json_object_set_new(row, "cta_against_microbatch", json_real(1 - cta / median[ATOLL_CHAIN_MICROBATCH]));
-  json_object_set_new(row, "cta_against_microbatch_blas", json_real(1 - cta / median[BLAS]));
+  if (best[BLAS].way >= 0) {
+    json_object_set_new(row, "blas", json_string(libraries[best[BLAS].library].name));
+    json_object_set_new(row, "cta_against_microbatch_blas", json_real(1 - cta / median[BLAS]));
+  }
   json_object_set_new(row, "bit_identical", json_boolean(identical));
   json_object_set_new(row, "tp_relative_error", json_real(tp_error));
   json_object_set_new(row, "exposed_bytes_of_rank_0", json_integer((json_int_t)bytes));
@@ -319,58 +366,9 @@ static json_t *row_json(const world *w, const problem *q, const setting *best, c
   return row;
 }
 
-/* --- the timeline ------------------------------------------------------------------------------------------------- */
-
-static atoll_err trace_text(const world *w, const atoll_chain_event *all, const int64_t *offsets, char **text) {
-  json_t *events = json_array();
-  double start = 0;
-  for (int r = 0; r < w->ranks; r++)
-    for (int64_t i = offsets[r] / (int64_t)sizeof *all; i < offsets[r + 1] / (int64_t)sizeof *all; i++)
-      start = start == 0 || all[i].begin < start ? all[i].begin : start;
-  for (int r = 0; r < w->ranks; r++)
-    for (int64_t i = offsets[r] / (int64_t)sizeof *all; i < offsets[r + 1] / (int64_t)sizeof *all; i++) {
-      const atoll_chain_event *e = &all[i];
-      char name[64];
-      snprintf(name, sizeof name, e->layer < 0 ? "copy x" : "layer %d", e->layer);
-      json_array_append_new(events,
-                            json_pack("{s:s,s:s,s:f,s:f,s:i,s:i,s:{s:I,s:I}}", "name", name, "ph", "X", "ts",
-                                      (e->begin - start) * 1e6, "dur", (e->end - e->begin) * 1e6, "pid", 0, "tid", r,
-                                      "args", "row", (json_int_t)e->row, "column", (json_int_t)e->col));
-    }
-  json_t *root = json_pack("{s:o,s:s}", "traceEvents", events, "displayTimeUnit", "ms");
-  *text = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
-  json_decref(root);
-  return *text ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "JSON of the timeline");
-}
-
-/* One traced run in the best setting. */
-static atoll_err write_trace(const world *w, problem *q, const setting *best, const char *path) {
-  const float *y;
-  const atoll_chain_event *events;
-  void *all = NULL;
-  int64_t *offsets = NULL;
-  ATOLL_TRY_ALL(atoll_comm_mpi(w->comm), atoll_chain_trace(q->chain, 1));
-  for (int turn = 0; turn < 2; turn++)
-    ATOLL_TRY(call(w, q, best, &y));
-  int64_t n = atoll_chain_events(q->chain, &events);
-  ATOLL_TRY(atoll_gather_bytes(atoll_comm_mpi(w->comm), events, n * (int64_t)sizeof *events, &all, &offsets));
-  ATOLL_TRY(atoll_chain_trace(q->chain, 0));
-  atoll_err err = ATOLL_OK;
-  if (w->rank == 0) {
-    char *text = NULL;
-    err = trace_text(w, all, offsets, &text);
-    if (err == ATOLL_OK)
-      err = atoll_file_replace(path, text, strlen(text));
-    free(text);
-  }
-  free(all);
-  free(offsets);
-  return atoll_agree(atoll_comm_mpi(w->comm), err);
-}
-
 /* --- the benchmark ------------------------------------------------------------------------------------------------ */
 
-static atoll_err one_shape(const world *w, const shape *s, const char *trace, json_t *rows, int *identical) {
+static atoll_err one_shape(const world *w, const shape *s, json_t *rows, int *identical) {
   static setting best[ROWS];
   double median[ROWS], tp_error = 0;
   int same = 1;
@@ -380,12 +378,15 @@ static atoll_err one_shape(const world *w, const shape *s, const char *trace, js
     err = best_settings(w, &q, best, median);
   if (err == ATOLL_OK)
     err = check_bits(w, &q, best, &same, &tp_error);
-  if (err == ATOLL_OK && trace)
-    err = write_trace(w, &q, &best[ATOLL_CHAIN_CTA], trace);
+  if (err == ATOLL_OK && (w->trace || w->svg))
+    err = timeline_write(w->comm, q.chain, &best[ATOLL_CHAIN_CTA].cut, s, q.x, w->trace, w->svg);
   if (err == ATOLL_OK && w->rank == 0) {
+    json_t *row = row_json(w, &q, best, median, same, tp_error);
     tell_row(s, best, median, median[ATOLL_CHAIN_SEQUENTIAL] / w->ranks);
-    json_array_append_new(rows, row_json(w, &q, best, median, same, tp_error));
+    json_array_append_new(rows, row);
+    err = model_row(w, &q, median[ATOLL_CHAIN_SEQUENTIAL], row);
   }
+  err = atoll_agree(atoll_comm_mpi(w->comm), err);
   *identical &= same;
   close_problem(&q);
   return err;
@@ -424,8 +425,14 @@ static void pin(const world *w) {
     }
 }
 
-static atoll_err run_shapes(const atoll_cli *cli, const world *w, json_t *out) {
-  const char *text = atoll_cli_value(cli, "shape"), *trace = atoll_cli_value(cli, "trace");
+/* Of the table and of chains one shape is drawn: 256 rows. */
+static void draw(const atoll_cli *cli, world *w, int wanted) {
+  w->trace = wanted ? atoll_cli_value(cli, "trace") : NULL;
+  w->svg = wanted ? atoll_cli_value(cli, "svg") : NULL;
+}
+
+static atoll_err run_shapes(const atoll_cli *cli, world *w, json_t *out) {
+  const char *text = atoll_cli_value(cli, "shape");
   shape own;
   int64_t layers;
   int identical = 1;
@@ -434,22 +441,43 @@ static atoll_err run_shapes(const atoll_cli *cli, const world *w, json_t *out) {
     json_object_set_new(out, "rows", rows); /* owned there from now on, whatever happens */
   ATOLL_TRY(bench_count(cli, "chain", 2, 1, ATOLL_CHAIN_LAYERS, &layers));
   if (text) {
+    draw(cli, w, 1);
     ATOLL_TRY(parse_shape(text, &own));
-    ATOLL_TRY(one_shape(w, &own, trace, rows, &identical));
+    ATOLL_TRY(one_shape(w, &own, rows, &identical));
   } else if (layers == 2) {
-    for (size_t i = 0; i < sizeof mlp_shapes / sizeof *mlp_shapes; i++)
-      ATOLL_TRY(one_shape(w, &mlp_shapes[i], i == 2 ? trace : NULL, rows, &identical));
+    for (size_t i = 0; i < sizeof mlp_shapes / sizeof *mlp_shapes; i++) {
+      draw(cli, w, i == 2);
+      ATOLL_TRY(one_shape(w, &mlp_shapes[i], rows, &identical));
+    }
   } else {
     for (int64_t M = 256; M <= 1024; M *= 4) {
+      draw(cli, w, M == 256);
       own = (shape){.layers = (int)layers, .M = M};
       for (int l = 0; l <= own.layers; l++)
         own.width[l] = 1024;
-      ATOLL_TRY(one_shape(w, &own, M == 256 ? trace : NULL, rows, &identical));
+      ATOLL_TRY(one_shape(w, &own, rows, &identical));
     }
   }
   if (out)
     json_object_set_new(out, "bit_identical", json_boolean(identical));
   return ATOLL_OK;
+}
+
+/* --device: NULL for the host's cores. UNAVAILABLE says why a device is not there. */
+static atoll_err open_device(const atoll_cli *cli, atoll_device **out) {
+  const char *wanted = atoll_cli_value(cli, "device"), *kind, *path, *why = NULL;
+  const atoll_plugin *p;
+  int known = 0;
+  if (!wanted || !strcmp(wanted, "cpu"))
+    return ATOLL_OK;
+  for (int i = 0; atoll_device_entry(i, &kind, &why); i++)
+    known |= !strcmp(kind, wanted);
+  if (known)
+    return atoll_device_open(wanted, NULL, out);
+  for (int i = 0; atoll_plugin_entry(i, &p, &path, &why); i++)
+    if (strstr(path, wanted) && why)
+      return atoll_fail(ATOLL_UNAVAILABLE, "device kind %s: %s: %s", wanted, path, why);
+  return atoll_fail(ATOLL_UNAVAILABLE, "device kind %s: no plug-in brings it", wanted);
 }
 
 static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
@@ -465,7 +493,9 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   pin(&w);
   omp_set_num_threads(1);
   openblas_set_num_threads(1);
-  atoll_err err = atoll_agree(MPI_COMM_WORLD, atoll_mem_create(0, 0, &w.mem));
+  atoll_err err = atoll_agree(MPI_COMM_WORLD, open_device(cli, &w.device));
+  if (err == ATOLL_OK)
+    err = atoll_agree(MPI_COMM_WORLD, atoll_mem_create(0, 0, &w.mem));
   if (err == ATOLL_OK)
     err = run_shapes(cli, &w, out);
   ceiling_init(&c, MPI_COMM_WORLD, 1);
@@ -474,13 +504,14 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   for (int i = 0; i < samples && err == ATOLL_OK; i++)
     err = ceiling_sample(&c);
   if (err == ATOLL_OK && out) {
-    json_object_set_new(out, "dtype", json_string("f32"));
+    json_object_set_new(out, "dtype", json_string(w.device ? "bf16" : "f32"));
     json_object_set_new(out, "ranks", json_integer(w.ranks));
     json_object_set_new(out, "openblas_kernel", json_string(openblas_get_corename()));
     ceiling_report(&c, out);
   }
   atoll_mem_destroy(&w.mem, NULL);
   atoll_comm_destroy(&w.comm);
+  atoll_device_close(&w.device);
   return err;
 }
 

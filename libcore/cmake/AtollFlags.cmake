@@ -13,10 +13,14 @@ set(CMAKE_C_FLAGS_DEBUG "-O1 -g")
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 add_compile_definitions($<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
-add_compile_options(-Wall -Wextra)
+# The C++ bindings that old MPIs add to mpi.h want a library of their own.
+add_compile_definitions("$<$<COMPILE_LANGUAGE:CXX,CUDA>:OMPI_SKIP_MPICXX;MPICH_SKIP_MPICXX>")
+# nvcc has words of its own; what is host code in a .cu file is held to its own warnings.
+set(ATOLL_NOT_CUDA "$<NOT:$<COMPILE_LANGUAGE:CUDA>>")
+add_compile_options("$<${ATOLL_NOT_CUDA}:-Wall;-Wextra>")
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes>")
 if(ATOLL_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options("$<${ATOLL_NOT_CUDA}:-Werror>" "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
 endif()
 if(ATOLL_SANITIZE)
   add_compile_options(-fsanitize=${ATOLL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)

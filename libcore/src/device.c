@@ -82,6 +82,14 @@ int atoll_device_entry(int i, const char **kind, const char **why_not) {
   return 1;
 }
 
+int atoll_device_automatic(const char *kind) {
+  const atoll_device_backend *b;
+  for (int i = 0; (b = backend_at(i)); i++)
+    if (!strcmp(b->kind, kind))
+      return b->priority >= 0;
+  return 0;
+}
+
 void atoll_device_register_probe(const atoll_rate_probe *probe) {
   pthread_mutex_lock(&registry_lock);
   int i = 0;
@@ -149,7 +157,7 @@ static const atoll_device_backend *backend_find(const char *kind) {
   for (int i = 0; (b = backend_at(i)); i++) {
     if (!automatic && !strcmp(b->kind, kind))
       return b;
-    if (automatic && (!best || b->priority > best->priority) && backend_willing(b, &why_not))
+    if (automatic && b->priority >= 0 && (!best || b->priority > best->priority) && backend_willing(b, &why_not))
       best = b;
   }
   return best;

@@ -277,7 +277,7 @@ static int starts_with(const char *s, const char *start) { return !strncmp(s, st
 
 /* Variables of Atoll that are not options. */
 static int is_reserved(const char *name) {
-  static const char *const names[] = {"ATOLL_LOG",  "ATOLL_FAULT",  "ATOLL_PLUGIN_PATH",
+  static const char *const names[] = {"ATOLL_LOG",  "ATOLL_FAULT",  "ATOLL_PLUGIN_PATH", "ATOLL_SYMMETRIC",
                                       "ATOLL_SITE", "ATOLL_SHARED", "ATOLL_ROOT"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i]))

@@ -51,8 +51,10 @@ static void load(const char *path) {
     return;
   }
   l->plugin = p;
-  if ((p->symmetric && atoll_symmetric_backend_register(p->symmetric) != ATOLL_OK) ||
-      (p->device && atoll_device_backend_register(p->device) != ATOLL_OK)) {
+  atoll_err err = p->device ? atoll_device_backend_register(p->device) : ATOLL_OK;
+  for (int i = 0; p->symmetric && p->symmetric[i] && err == ATOLL_OK; i++)
+    err = atoll_symmetric_backend_register(p->symmetric[i]);
+  if (err != ATOLL_OK) {
     snprintf(l->why_not, sizeof l->why_not, "%s", atoll_err_message());
     l->plugin = NULL;
     return;

@@ -36,14 +36,57 @@ atoll_err atoll_symmetric_backend_register(const atoll_symmetric_backend *backen
               : ATOLL_OK;
 }
 
-static const atoll_symmetric_backend *backend_of(const atoll_device *device) {
-  const atoll_symmetric_backend *found = atoll_device_host_memory(device) ? &symmetric_window : NULL;
+/* The i-th backend that serves the device, in an order that is the same on every rank; NULL past the end. */
+static const atoll_symmetric_backend *candidate(const atoll_device *device, int i) {
+  const atoll_symmetric_backend *found = NULL;
+  if (atoll_device_host_memory(device) && i-- == 0)
+    return &symmetric_window;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < registered_count; i++)
-    if (!strcmp(registered[i]->device, atoll_device_kind(device)))
-      found = registered[i];
+  for (int k = 0; k < registered_count && !found; k++)
+    if (!strcmp(registered[k]->device, atoll_device_kind(device)) && i-- == 0)
+      found = registered[k];
   pthread_mutex_unlock(&lock);
   return found;
+}
+
+/* A bit for each willing candidate, and the reasons of the others as text. */
+static unsigned willing(const atoll_device *device, char *reasons, size_t n) {
+  const char *named = getenv("ATOLL_SYMMETRIC");
+  const atoll_symmetric_backend *b;
+  unsigned mask = 0;
+  size_t at = 0;
+  *reasons = 0;
+  for (int i = 0; (b = candidate(device, i)); i++) {
+    const char *why = NULL;
+    if (named && *named && strcmp(named, b->name))
+      why = "ATOLL_SYMMETRIC names another";
+    else if (!b->probe || b->probe(&why) == ATOLL_OK)
+      mask |= 1U << i;
+    else if (!why)
+      why = "its probe gave no reason";
+    if (!(mask >> i & 1) && at < n)
+      at += (size_t)snprintf(reasons + at, n - at, "; %s: %s", b->name, why);
+  }
+  return mask;
+}
+
+/* Collective. The first among equals: window before plug-ins, these as they were loaded. */
+static atoll_err choose(atoll_comm *comm, const atoll_device *device, const char *name,
+                        const atoll_symmetric_backend **out) {
+  char reasons[512];
+  unsigned mask = willing(device, reasons, sizeof reasons), all = 0;
+  const atoll_symmetric_backend *b, *best = NULL;
+  MPI_Request request;
+  int rc = MPI_Iallreduce(&mask, &all, 1, MPI_UNSIGNED, MPI_BAND, atoll_comm_mpi(comm), &request);
+  ATOLL_TRY(mpi_finish(rc, &request, "MPI_Iallreduce"));
+  for (int i = 0; (b = candidate(device, i)); i++)
+    if ((all >> i & 1) && (!best || b->priority > best->priority))
+      best = b;
+  if (!best)
+    return atoll_fail(ATOLL_UNSUPPORTED, "symmetric memory %s: no backend for device %s on every rank%s", name,
+                      atoll_device_kind(device), reasons);
+  *out = best;
+  return ATOLL_OK;
 }
 
 /* Names the first host that is not rank 0's. */
@@ -92,8 +135,8 @@ static void symmetric_free(atoll_symmetric *s) {
 }
 
 /* Local: the object, its lists and the charge. */
-static atoll_err prepare(atoll_comm *comm, atoll_device *device, atoll_mem *mem, atoll_mem_category category,
-                         size_t bytes, const char *name, atoll_symmetric **out) {
+static atoll_err prepare(atoll_comm *comm, const atoll_symmetric_backend *backend, atoll_mem *mem,
+                         atoll_mem_category category, size_t bytes, const char *name, atoll_symmetric **out) {
   size_t size = (size_t)atoll_comm_size(comm);
   atoll_symmetric *s = calloc(1, sizeof *s);
   if (!s)
@@ -101,23 +144,22 @@ static atoll_err prepare(atoll_comm *comm, atoll_device *device, atoll_mem *mem,
   *out = s;
   s->comm = comm;
   s->mem = mem;
+  s->backend = backend;
   s->at = calloc(size, sizeof *s->at);
   s->bytes = calloc(size, sizeof *s->bytes);
   if (!s->at || !s->bytes)
     return atoll_fail(ATOLL_NOMEM, "symmetric memory %s: lists of %zu ranks", name, size);
-  s->backend = backend_of(device);
-  if (!s->backend)
-    return atoll_fail(ATOLL_UNSUPPORTED, "symmetric memory %s: no backend for device %s", name,
-                      atoll_device_kind(device));
   return mem ? atoll_mem_charge(mem, category, bytes, &s->charge) : ATOLL_OK;
 }
 
 atoll_err atoll_symmetric_create(atoll_comm *comm, atoll_device *device, atoll_mem *mem, atoll_mem_category category,
                                  size_t bytes, const char *name, atoll_symmetric **out) {
   atoll_symmetric *s = NULL;
+  const atoll_symmetric_backend *backend = NULL;
   MPI_Comm mpi = atoll_comm_mpi(comm);
   ATOLL_TRY(check_node(comm, name));
-  atoll_err err = atoll_agree(mpi, prepare(comm, device, mem, category, bytes, name, &s));
+  ATOLL_TRY_ALL(mpi, choose(comm, device, name, &backend));
+  atoll_err err = atoll_agree(mpi, prepare(comm, backend, mem, category, bytes, name, &s));
   if (err == ATOLL_OK) {
     uint64_t mine = bytes;
     MPI_Request request;

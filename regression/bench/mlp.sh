@@ -1,7 +1,7 @@
 # atoll-bench mlp starts its own ranks, every way that keeps the bits agrees with the sequential one, the figures hold
 # together, and the timeline shows both ranks at work on both layers.
 . "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
-run "$(atoll atoll-bench)" mlp --shape 96x300x520x70 --repeats 1 --trace trace.json --json mlp.json
+run "$(atoll atoll-bench)" mlp --shape 96x300x520x70 --repeats 1 --trace trace.json --svg timeline.svg --json mlp.json
 python3 - <<'PY' || fail "mlp.json"
 import json
 t = json.load(open("mlp.json"))
@@ -22,6 +22,11 @@ panel = row["settings"]["cta"]["panel"]
 panels = -(-96 // panel)
 assert len(rows["layer 0"]) == panels * 3 and len(rows["layer 1"]) == panels, rows
 assert len(events) == panels * (2 + 3 + 1), len(events)
+import xml.etree.ElementTree as tree
+drawn = [r for r in tree.parse("timeline.svg").iter("{http://www.w3.org/2000/svg}rect") if len(r)]
+assert len(drawn) == len(events), (len(drawn), len(events))
+assert row["ideal_us"] <= row["modelled_cta_us"] * 1.000001 and row["modelled_cta_us"] <= row["sequential_us"], row
+assert row["modelled_microbatch_us"] >= row["modelled_cta_us"] * 0.999999, row
 PY
 run "$(atoll atoll-bench)" mlp --shape 40x64x64x64x64 --repeats 1 --json chain.json
 python3 - <<'PY' || fail "chain.json"
@@ -31,3 +36,6 @@ row, = t["rows"]
 assert t["bit_identical"] is True and row["widths"] == [64] * 4 and "tp_flags_us" not in row, row
 PY
 expect 64 "$(atoll atoll-bench)" mlp --shape 40x64
+# On a GPU where there is one; elsewhere the reason, and the code of the list.
+"$(atoll atoll-bench)" mlp --shape 40x64x64x64 --repeats 1 --device cuda > device.txt 2>&1 && code=0 || code=$?
+[ "$code" = 0 ] || { [ "$code" = 68 ] && grep -q "device kind cuda: " device.txt; } || fail "exit $code: $(cat device.txt)"

@@ -9,7 +9,7 @@ class Atoll(CMakePackage):
     version("main", branch="main")
 
     variant("cuda", default=False, description="CUDA plug-in")
-    variant("nccl", default=False, description="NCCL collectives", when="+cuda")
+    variant("nccl", default=False, description="NCCL windows in the CUDA plug-in", when="+cuda")
     variant("papi", default=True, description="PAPI hardware counters")
     variant("cbc", default=True, description="integer programs of the planner")
 
@@ -31,7 +31,7 @@ class Atoll(CMakePackage):
     depends_on("papi", when="+papi")
     depends_on("cbc", when="+cbc")
     depends_on("cuda", when="+cuda")
-    depends_on("nccl", when="+nccl")
+    depends_on("nccl@2.28:", when="+nccl")
 
     def cmake_args(self):
         on = lambda variant: "ON" if self.spec.satisfies("+" + variant) else "OFF"

@@ -49,6 +49,8 @@ ATOLL_API int atoll_device_host_memory(const atoll_device *device);
  * bytes. */
 ATOLL_API atoll_err atoll_device_alloc(atoll_device *device, size_t bytes, void **out);
 ATOLL_API void atoll_device_free(atoll_device *device, void *p); /* accepts NULL */
+/** 1 when "auto" may take the kind: a plug-in may offer one that does not yet do everything, for use by name. */
+ATOLL_API int atoll_device_automatic(const char *kind);
 /** The i-th registered kind with its probe's answer (NULL = willing); 0 past the end. */
 ATOLL_API int atoll_device_entry(int i, const char **kind, const char **why_not);
 

@@ -12,13 +12,13 @@
 
 ATOLL_BEGIN_C
 
-#define ATOLL_PLUGIN_VERSION 2
+#define ATOLL_PLUGIN_VERSION 3
 
 /** What a device kind must supply. `self` is the backend's device state, `q` its queue state, `e` its event state.
  * Entries marked optional may be NULL. */
 typedef struct atoll_device_backend {
   const char *kind;
-  int priority;                             /* higher is preferred when the user says "auto" */
+  int priority;                             /* higher is preferred when the user says "auto"; below 0: by name only */
   int host_memory;                          /* host code may dereference its allocations */
   atoll_err (*probe)(const char **why_not); /* optional: NULL is always willing */
   atoll_err (*open)(const atoll_device_params *params, void **self);
@@ -39,11 +39,14 @@ typedef struct atoll_device_backend {
   int (*event_done)(void *e);
 } atoll_device_backend;
 
-/** Symmetric memory (symmetric.h) of a device kind. create is collective on comm, whose ranks share a node: bytes[size]
- * are the segments' sizes, at[size] receives where this rank finds each; own segment zeroed. The caller agrees on the
- * outcome and calls destroy (collective) on every rank that has a self. */
+/** Symmetric memory (symmetric.h) of a device kind. Of the backends that are willing on every rank the one of highest
+ * priority serves, or the one that ATOLL_SYMMETRIC names. create is collective on comm, whose ranks share a node:
+ * bytes[size] are the segments' sizes, at[size] receives where this rank finds each; own segment zeroed. The caller
+ * agrees on the outcome and calls destroy (collective) on every rank that has a self. */
 typedef struct atoll_symmetric_backend {
   const char *name, *device;
+  int priority;
+  atoll_err (*probe)(const char **why_not); /* optional: NULL is always willing */
   atoll_err (*create)(MPI_Comm comm, atoll_device *device, const char *name, const uint64_t *bytes, void **self,
                       void **at);
   void (*destroy)(void *self);
@@ -52,10 +55,11 @@ typedef struct atoll_symmetric_backend {
 typedef struct atoll_plugin {
   int version; /* ATOLL_PLUGIN_VERSION; others are refused by name */
   const char *name;
-  const atoll_device_backend *device;       /* optional */
-  const void *comm;                         /* optional; reserved for comm backends */
-  const void *kernels;                      /* optional; an atoll_kernels table */
-  const atoll_symmetric_backend *symmetric; /* optional */
+  const atoll_device_backend *device;              /* optional */
+  const void *comm;                                /* optional; reserved for comm backends */
+  const void *kernels;                             /* optional; an atoll_kernels table */
+  const atoll_symmetric_backend *const *symmetric; /* optional; ends with NULL */
+  const void *chain;                               /* optional; an atoll_chain_device table (ctapipe_device.h) */
 } atoll_plugin;
 
 ATOLL_API atoll_err atoll_plugins_load(void);

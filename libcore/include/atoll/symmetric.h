@@ -2,7 +2,8 @@
  * plain pointers. A producer stores straight into its consumer's input, and flags live where they are waited for.
  *
  *  The backend follows the device: MPI-3 shared windows (MPI 3.1, section 11.2.3) where host code may dereference the
- * memory; a plug-in supplies others (CUDA IPC, NCCL windows) through plugin.h. Ordering is the user's: release stores
+ * memory; libatoll_cuda.so supplies "cuda ipc" and "nccl window" for device kind cuda, through plugin.h. Where several
+ * are willing ATOLL_SYMMETRIC names the one to use. Ordering is the user's: release stores
  * and acquire loads of C11 atomics on the host, system-scope ones on a GPU. */
 #ifndef ATOLL_SYMMETRIC_H
 #define ATOLL_SYMMETRIC_H
@@ -22,7 +23,8 @@ typedef struct atoll_symmetric atoll_symmetric;
  *  name           for messages, copied
  *  out            owned; untouched on failure
  *
- *  UNSUPPORTED: the ranks are on several nodes (their hosts are named), or no backend serves the device. NOMEM: the
+ *  UNSUPPORTED: the ranks are on several nodes (their hosts are named), or no backend serves the device on every rank
+ * (each gives its reason). NOMEM: the
  * budget, or the file system behind the segments, does not hold the bytes; both are named. */
 ATOLL_API atoll_err atoll_symmetric_create(atoll_comm *comm, atoll_device *device, atoll_mem *mem,
                                            atoll_mem_category category, size_t bytes, const char *name,

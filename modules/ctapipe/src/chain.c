@@ -46,13 +46,7 @@ static atoll_err check_params(const atoll_chain_params *p, int ranks) {
 
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-/* Called twice with the same sequence: without a segment it adds up, with one it hands out. */
-struct layout {
-  size_t used[CTA_RANKS];
-  const atoll_symmetric *symmetric;
-};
-
-static void *lay(struct layout *l, int rank, size_t bytes, size_t align) {
+void *cta_lay(struct cta_layout *l, int rank, size_t bytes, size_t align) {
   size_t at = (l->used[rank] + align - 1) / align * align;
   l->used[rank] = at + bytes;
   return l->symmetric ? (char *)atoll_symmetric_at(l->symmetric, rank) + at : NULL;
@@ -68,25 +62,25 @@ size_t cta_tile_bytes(const struct atoll_chain *c, int64_t nt) {
   return tile_rows(c) * (size_t)nt * CTA_TILE * sizeof(float);
 }
 
-static void lay_weights(atoll_chain *c, struct layout *l, struct cta_step *s, int bias) {
+static void lay_weights(atoll_chain *c, struct cta_layout *l, struct cta_step *s, int bias) {
   size_t before = l->used[s->owner];
-  s->w = lay(l, s->owner, (size_t)cta_packed(c->view.micro, s->in, s->out) * sizeof(float), 4096);
-  s->bias = bias ? lay(l, s->owner, (size_t)s->out * sizeof(float), 64) : NULL;
+  s->w = cta_lay(l, s->owner, (size_t)cta_packed(c->view.micro, s->in, s->out) * sizeof(float), 4096);
+  s->bias = bias ? cta_lay(l, s->owner, (size_t)s->out * sizeof(float), 64) : NULL;
   if (s->owner == c->view.rank)
     c->weight_bytes += l->used[s->owner] - before;
 }
 
 /* `reader` is the rank that waits for the tiles. */
-static void lay_tiles(const atoll_chain *c, struct layout *l, struct cta_step *s, int reader) {
+static void lay_tiles(const atoll_chain *c, struct cta_layout *l, struct cta_step *s, int reader) {
   size_t lines = (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * (size_t)s->nt;
-  s->tiles = lay(l, reader, cta_tile_bytes(c, s->nt), 4096);
-  s->flag = lay(l, reader, lines * sizeof *s->flag, sizeof *s->flag);
+  s->tiles = cta_lay(l, reader, cta_tile_bytes(c, s->nt), 4096);
+  s->flag = cta_lay(l, reader, lines * sizeof *s->flag, sizeof *s->flag);
 }
 
-static void lay_step(atoll_chain *c, struct layout *l, int i) {
+static void lay_step(atoll_chain *c, struct cta_layout *l, int i) {
   struct cta_view *v = &c->view;
   struct cta_step *s = &v->step[i];
-  s->claim = lay(l, s->owner, sizeof *s->claim, sizeof *s->claim);
+  s->claim = cta_lay(l, s->owner, sizeof *s->claim, sizeof *s->claim);
   if (i + 1 < v->steps)
     lay_tiles(c, l, s, v->step[i + 1].owner);
   if (i > 0)
@@ -103,24 +97,24 @@ static struct cta_step back_step(const atoll_chain *c, enum cta_kind kind, int64
                            .owner = c->view.step[layer + 1].owner};
 }
 
-static void lay_gradient(atoll_chain *c, struct layout *l, int step, int layer, int right) {
+static void lay_gradient(atoll_chain *c, struct cta_layout *l, int step, int layer, int right) {
   struct cta_step *s = &c->back.step[step];
   const atoll_chain_layer *a = &c->params.layer[layer];
   *s = back_step(c, CTA_WEIGHT, a->in, a->out, layer);
   s->left = c->view.step[layer].tiles;
   s->right = right;
-  s->dw = lay(l, s->owner, (size_t)a->in * (size_t)a->out * sizeof(float), 4096);
-  s->db = lay(l, s->owner, (size_t)a->out * sizeof(float), 64);
+  s->dw = cta_lay(l, s->owner, (size_t)a->in * (size_t)a->out * sizeof(float), 4096);
+  s->db = cta_lay(l, s->owner, (size_t)a->out * sizeof(float), 64);
 }
 
 /* Steps of backward: 0 copies dy, 1 is the second layer turned, with the slope of the first one's activation, 2 the
  * first layer turned, 3 and 4 the gradients of the second and the first layer's weights. */
-static void lay_backward(atoll_chain *c, struct layout *l) {
+static void lay_backward(atoll_chain *c, struct cta_layout *l) {
   struct cta_view *b = &c->back;
   const atoll_chain_layer *a = c->params.layer;
   struct cta_step *first = &c->view.step[1];
   if (a[0].activation == ATOLL_ACTIVATION_GELU)
-    first->before = lay(l, first->owner, cta_tile_bytes(c, first->nt), 4096);
+    first->before = cta_lay(l, first->owner, cta_tile_bytes(c, first->nt), 4096);
   b->steps = 5;
   b->products = 3;
   b->step[0] = back_step(c, CTA_COPY, a[1].out, a[1].out, 1);
@@ -132,28 +126,31 @@ static void lay_backward(atoll_chain *c, struct layout *l) {
   lay_tiles(c, l, &b->step[1], b->step[2].owner);
   lay_weights(c, l, &b->step[1], 0);
   lay_weights(c, l, &b->step[2], 0);
-  c->dx = lay(l, b->step[2].owner, (size_t)c->params.rows * (size_t)a[0].in * sizeof(float), 4096);
+  c->dx = cta_lay(l, b->step[2].owner, (size_t)c->params.rows * (size_t)a[0].in * sizeof(float), 4096);
   lay_gradient(c, l, 3, 1, 0);
   lay_gradient(c, l, 4, 0, 1);
   for (int i = 0; i < b->steps; i++)
-    b->step[i].claim = lay(l, b->step[i].owner, sizeof *b->step[i].claim, sizeof *b->step[i].claim);
+    b->step[i].claim = cta_lay(l, b->step[i].owner, sizeof *b->step[i].claim, sizeof *b->step[i].claim);
 }
 
-static void lay_out(atoll_chain *c, struct layout *l) {
+static void lay_out(atoll_chain *c, struct cta_layout *l) {
   struct cta_view *v = &c->view;
   const struct cta_step *last = &v->step[v->steps - 1];
   size_t result = (size_t)c->params.rows * (size_t)last->out * sizeof(float);
   c->weight_bytes = 0;
-  v->abort = lay(l, 0, sizeof *v->abort, 64);
+  v->abort = cta_lay(l, 0, sizeof *v->abort, 64);
   for (int r = 0; r < v->ranks; r++)
-    v->done[r] = lay(l, r, sizeof *v->done[r], 64);
+    v->done[r] = cta_lay(l, r, sizeof *v->done[r], 64);
+  for (int i = 0; i < 2; i++)
+    c->output[i] = cta_lay(l, last->owner, result, 4096);
+  if (cta_is_on_device(c))
+    return; /* the rest is there */
   for (int i = 0; i < v->steps; i++)
     lay_step(c, l, i);
-  for (int i = 0; i < 2; i++)
-    c->output[i] = lay(l, last->owner, result, 4096);
   for (int r = 0; r < v->ranks && v->steps == 3; r++) {
-    c->partial[r] = lay(l, r, result, 4096);
-    c->there[r] = lay(l, r, (size_t)v->ranks * (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * sizeof *c->there[r], 64);
+    c->partial[r] = cta_lay(l, r, result, 4096);
+    c->there[r] =
+        cta_lay(l, r, (size_t)v->ranks * (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * sizeof *c->there[r], 64);
   }
   if (c->params.backward)
     lay_backward(c, l);
@@ -216,6 +213,7 @@ static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_par
 static void chain_free(atoll_chain *c) {
   if (!c)
     return;
+  cta_device_close(c);
   atoll_symmetric_destroy(&c->symmetric);
   atoll_mem_free(c->mem, &c->send);
   atoll_queue_destroy(&c->view.queue);
@@ -229,18 +227,20 @@ static void chain_free(atoll_chain *c) {
 
 atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain_params *params, atoll_chain **out) {
   atoll_chain *c = NULL;
-  struct layout l = {{0}, NULL};
+  struct cta_layout l = {{0}, NULL};
   atoll_err err = atoll_agree(atoll_comm_mpi(comm), prepare(comm, mem, params, &c));
   if (err == ATOLL_OK) {
     lay_out(c, &l);
     c->bytes = l.used[c->view.rank];
     err = atoll_symmetric_create(comm, c->device, mem, ATOLL_MEM_COMM, c->bytes, "of a chain", &c->symmetric);
   }
+  if (err == ATOLL_OK && cta_is_on_device(c))
+    err = cta_device_open(c);
   if (err != ATOLL_OK) {
     chain_free(c);
     return err;
   }
-  l = (struct layout){{0}, c->symmetric};
+  l = (struct cta_layout){{0}, c->symmetric};
   lay_out(c, &l);
   *out = c;
   return ATOLL_OK;
@@ -256,10 +256,20 @@ int atoll_chain_owner(const atoll_chain *chain, int layer) { return chain->view.
 size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights) {
   if (weights)
     *weights = chain->weight_bytes;
-  return chain->bytes;
+  return chain->bytes + chain->device_bytes;
 }
 
-const char *atoll_chain_vectors(const atoll_chain *chain) { return chain->view.micro->name; }
+const char *atoll_chain_vectors(const atoll_chain *chain) {
+  return cta_is_on_device(chain) ? atoll_device_kind(chain->params.device) : chain->view.micro->name;
+}
+
+const char *atoll_chain_transport(const atoll_chain *chain) {
+  return cta_is_on_device(chain) ? cta_device_transport(chain) : atoll_symmetric_transport(chain->symmetric);
+}
+
+double atoll_chain_device_seconds(const atoll_chain *chain) {
+  return cta_is_on_device(chain) ? cta_device_seconds(chain) : 0;
+}
 
 /* w(k, j) = w[k * ks + j * ns]. Only the owner writes what a step reads, and only here. */
 static void pack_step(const struct cta_view *v, const struct cta_step *s, const float *w, int64_t ks, int64_t ns) {
@@ -278,6 +288,8 @@ static atoll_err pack_layer(atoll_chain *c, int layer, const float *w, int64_t i
     return ATOLL_OK;
   if (!w)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain: its owner, rank %d, gave no weights", layer, v->rank);
+  if (cta_is_on_device(c))
+    return cta_device_set_layer(c, layer, w, is, os, bias);
   pack_step(v, s, w, is, os);
   if (c->params.backward)
     pack_step(v, &c->back.step[2 - layer], w, os, is);
@@ -303,10 +315,15 @@ static int64_t default_panel(const atoll_chain *c, int64_t rows) {
   return panel;
 }
 
-static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows, const float *x) {
-  struct cta_view *v = &c->view;
+int64_t cta_panel(const atoll_chain *c, const atoll_chain_cut *cut, int64_t rows) {
   int64_t panel = cut && cut->panel ? cut->panel : default_panel(c, rows),
           most = (rows + CTA_PANEL_MIN - 1) / CTA_PANEL_MIN * CTA_PANEL_MIN;
+  return panel > most && most > 0 ? most : panel;
+}
+
+static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows, const float *x) {
+  struct cta_view *v = &c->view;
+  int64_t panel = cut && cut->panel ? cut->panel : CTA_PANEL_MIN;
   if (*c->broken)
     return atoll_fail(ATOLL_PEER_LOST, "this chain ended its use: %s", c->broken);
   if (rows < 0 || rows > c->params.rows)
@@ -316,7 +333,7 @@ static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows
                       CTA_GROUP);
   ATOLL_TRY(cta_check_others(v));
   v->epoch++;
-  cta_begin(v, rows, panel > most && most > 0 ? most : panel, x, c->output[c->parity ^= 1]);
+  cta_begin(v, rows, cta_panel(c, cut, rows), x, c->output[c->parity ^= 1]);
   c->trace.n = 0;
   return ATOLL_OK;
 }
@@ -326,10 +343,11 @@ atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_c
   const float *result = NULL;
   int64_t chunks = cut && cut->chunks > 0 ? cut->chunks : 8;
   ATOLL_TRY(set_up(chain, cut, rows, x));
-  atoll_err err = cta_run_way(chain, way, chunks, &result);
+  atoll_err err = cta_is_on_device(chain) ? cta_device_run(chain, way, chunks, x, &result)
+                                          : cta_run_way(chain, way, chunks, &result);
   if (err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST)
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
-  chain->kept = err == ATOLL_OK && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
+  chain->kept = err == ATOLL_OK && !chain->on_device && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
   if (err == ATOLL_OK)
     *y = result;
   return err;

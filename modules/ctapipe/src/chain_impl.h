@@ -1,4 +1,4 @@
-/* The inside of a chain, for chain.c and ways.c. */
+/* The inside of a chain, for chain.c, ways.c and device_chain.c. */
 #ifndef ATOLL_CTA_CHAIN_IMPL_H
 #define ATOLL_CTA_CHAIN_IMPL_H
 
@@ -11,8 +11,10 @@ struct atoll_chain {
   atoll_device *device;
   atoll_symmetric *symmetric;
   atoll_chain_params params;
-  size_t bytes, weight_bytes; /* of this rank's segment */
-  struct cta_view view, back; /* back: dy to dx through the same layers turned, and the gradients of weights */
+  size_t bytes, weight_bytes;   /* of this rank's segment */
+  struct cta_device *on_device; /* NULL: the host computes */
+  size_t device_bytes;          /* of this rank's segment there */
+  struct cta_view view, back;   /* back: dy to dx through the same layers turned, and the gradients of weights */
   float *dx;
   int kept; /* the last run left its tiles as backward needs them */
   int parity;
@@ -24,6 +26,29 @@ struct atoll_chain {
   atoll_chain_event *events;
   char broken[256]; /* the report that ended its use, "" while it is whole */
 };
+
+/* Places in symmetric memory. Called twice with the same sequence: without a segment it adds up, with one it hands out.
+ */
+struct cta_layout {
+  size_t used[CTA_RANKS];
+  const atoll_symmetric *symmetric;
+};
+void *cta_lay(struct cta_layout *l, int rank, size_t bytes, size_t align);
+
+/* On the device of a plug-in (device_chain.c); open and run are collective. */
+static inline int cta_is_on_device(const struct atoll_chain *c) {
+  return c->params.device && !atoll_device_host_memory(c->params.device);
+}
+atoll_err cta_device_open(atoll_chain *c);
+void cta_device_close(atoll_chain *c);
+atoll_err cta_device_set_layer(atoll_chain *c, int layer, const float *w, int64_t in_stride, int64_t out_stride,
+                               const float *bias);
+atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, const float *x, const float **y);
+const char *cta_device_transport(const atoll_chain *c);
+double cta_device_seconds(const atoll_chain *c);
+
+/* Rows of a tile in a run: the caller's wish or one from the shape, but no more than there are. */
+int64_t cta_panel(const struct atoll_chain *c, const atoll_chain_cut *cut, int64_t rows);
 
 /* Of all panels' tiles, nt to a panel. */
 size_t cta_tile_bytes(const struct atoll_chain *c, int64_t nt);

@@ -23,7 +23,10 @@ enum { SETTINGS = 256, FINALISTS = 4, TURNS = 3, ENTRIES = 4096, KEY = 512 };
 static int allowed(const atoll_chain *c, atoll_chain_way way, int same_bits) {
   int tensor = way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS;
   const struct cta_view *v = &c->view;
-  if (v->ranks == 1 && way != ATOLL_CHAIN_SEQUENTIAL)
+  if (cta_is_on_device(c)) /* one rank may own several layers, which overlap */
+    return way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_MICROBATCH || way == ATOLL_CHAIN_CTA ||
+           (way == ATOLL_CHAIN_BLAS_CHUNKS && !same_bits);
+  if (way == ATOLL_CHAIN_BLAS_CHUNKS || (v->ranks == 1 && way != ATOLL_CHAIN_SEQUENTIAL))
     return 0;
   if (!v->claims && (tensor || way == ATOLL_CHAIN_ROW_SPLIT || way == ATOLL_CHAIN_COLUMN_SHARED))
     return 0; /* they read every layer's weights */
@@ -40,9 +43,11 @@ int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, 
     for (size_t i = 0; i < sizeof panels / sizeof *panels && allowed(chain, (atoll_chain_way)way, same_bits); i++) {
       /* One panel of fewer rows than that is enough, and low panels read the weights too often to pay where there is
        * much to do. */
-      if ((i > 0 && panels[i] > rows) || (panels[i] < 64 && work > 2e9))
+      if ((i > 0 && (panels[i] > rows || cta_is_on_device(chain))) ||
+          (panels[i] < 64 && work > 2e9 && !cta_is_on_device(chain)))
         continue;
-      for (int64_t chunks = 1; chunks <= (way == ATOLL_CHAIN_MICROBATCH ? 32 : 1); chunks *= 2)
+      int chunked = way == ATOLL_CHAIN_MICROBATCH || way == ATOLL_CHAIN_BLAS_CHUNKS;
+      for (int64_t chunks = 1; chunks <= (chunked ? 32 : 1); chunks *= 2)
         if ((chunks == 1 || chunks * panels[i] <= rows) && n < most)
           list[n++] = (atoll_chain_setting){(atoll_chain_way)way, {panels[i], chunks}};
     }
@@ -61,6 +66,10 @@ static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int6
     span[0] = -atoll_clock_now();
     ATOLL_TRY(atoll_chain_run(c, s->way, &s->cut, rows, x, &y));
     span[1] = atoll_clock_now();
+  }
+  if (cta_is_on_device(c)) { /* without x and y on their way */
+    span[0] = 0;
+    span[1] = atoll_chain_device_seconds(c);
   }
   MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, atoll_comm_mpi(c->comm));
   *seconds = span[0] + span[1];
@@ -119,8 +128,9 @@ struct entry {
 static void make_key(const atoll_chain *c, int64_t rows, int same_bits, char *key) {
   char cpu[128];
   (void)atoll_cache_processor(cpu, sizeof cpu);
-  size_t at = (size_t)snprintf(key, KEY, "%s, %s, %d ranks, %s, %s: %" PRId64, cpu, c->view.micro->name, c->view.ranks,
-                               c->view.claims ? "claims" : "no claims", same_bits ? "same bits" : "any bits", rows);
+  size_t at =
+      (size_t)snprintf(key, KEY, "%s, %s, %d ranks, %s, %s: %" PRId64, cpu, atoll_chain_vectors(c), c->view.ranks,
+                       c->view.claims ? "claims" : "no claims", same_bits ? "same bits" : "any bits", rows);
   for (int l = 0; l < c->params.layers && at < KEY; l++)
     at += (size_t)snprintf(key + at, KEY - at, " x %" PRId64 "%s", c->params.layer[l].in,
                            c->params.layer[l].activation ? " act" : "");

@@ -11,16 +11,12 @@
  * the lowest unfinished step is always worked on. */
 #include "view.h"
 
-struct place {
-  int64_t panel, tile;
-};
-
-static struct place place_of(const struct cta_view *v, int step, int64_t item) {
+static struct cta_place place_of(const struct cta_view *v, int step, int64_t item) {
   if (v->step[step].kind == CTA_WEIGHT) /* columns of one tile of the right factor together */
-    return (struct place){item % v->step[step].ks, item / v->step[step].ks};
+    return (struct cta_place){item % v->step[step].ks, item / v->step[step].ks};
   int64_t nt = v->step[step].nt, first = item / (v->group * nt) * v->group, rest = item - first * nt;
   int64_t size = cta_least(v->group, v->panels - first);
-  return (struct place){first + rest % size, rest / size};
+  return (struct cta_place){first + rest % size, rest / size};
 }
 
 /* Items of a step up to the last tile of panel p. */
@@ -44,7 +40,7 @@ static int take(struct cta_view *v, int step, int64_t item) {
                                                  memory_order_relaxed, memory_order_relaxed);
 }
 
-static int inputs_there(const struct cta_view *v, int step, struct place at) {
+static int inputs_there(const struct cta_view *v, int step, struct cta_place at) {
   const struct cta_step *s = &v->step[step];
   for (int64_t k = 0; s->kind == CTA_PRODUCT && k < s->ks; k++)
     if (!cta_reached(cta_flag_at(v, step - 1, at.panel, k), v->epoch))
@@ -55,7 +51,7 @@ static int inputs_there(const struct cta_view *v, int step, struct place at) {
   return 1;
 }
 
-static int inputs_coming(const struct cta_view *v, int step, struct place at) {
+static int inputs_coming(const struct cta_view *v, int step, struct cta_place at) {
   const struct cta_step *s = &v->step[step];
   int from = s->kind == CTA_WEIGHT ? s->right : step - 1;
   if (s->kind == CTA_COPY)
@@ -66,7 +62,7 @@ static int inputs_coming(const struct cta_view *v, int step, struct place at) {
 }
 
 /* 1: an item was taken. *left counts the steps that still have any. */
-static int find(struct cta_view *v, int own, int early, int *left, int *step, struct place *at) {
+static int find(struct cta_view *v, int own, int early, int *left, int *step, struct cta_place *at) {
   for (int i = 0; i < v->steps; i++) {
     int s = i < v->products ? v->products - 1 - i : i; /* gradients of weights last: nobody waits for them */
     if ((v->step[s].owner == v->rank) != own)
@@ -84,17 +80,23 @@ static int find(struct cta_view *v, int own, int early, int *left, int *step, st
   return 0;
 }
 
+int cta_find(struct cta_view *v, int *left, int *step, struct cta_place *at) {
+  int found = 0;
+  *left = 0;
+  for (int early = 0; early < 2 && !found; early++) {
+    found = find(v, 1, early, left, step, at);
+    if (!found && v->claims)
+      found = find(v, 0, early, left, step, at);
+  }
+  return found;
+}
+
 atoll_err cta_run_pipelined(struct cta_view *v) {
   struct cta_wait w = {0, 0};
   for (;;) {
-    int left = 0, step = 0, found = 0;
-    struct place at;
-    for (int early = 0; early < 2 && !found; early++) {
-      found = find(v, 1, early, &left, &step, &at);
-      if (!found && v->claims)
-        found = find(v, 0, early, &left, &step, &at);
-    }
-    if (found) {
+    int left, step = 0;
+    struct cta_place at;
+    if (cta_find(v, &left, &step, &at)) {
       w = (struct cta_wait){0, 0};
       ATOLL_TRY(cta_tile(v, step, at.panel, at.tile, 1));
     } else if (left) {
@@ -118,7 +120,7 @@ atoll_err cta_run_alone(struct cta_view *v, int64_t p0, int64_t p1) {
 atoll_err cta_run_weights_alone(struct cta_view *v) {
   for (int s = v->products; s < v->steps; s++)
     for (int64_t item = 0; item < cta_items(v, s); item++) {
-      struct place at = place_of(v, s, item);
+      struct cta_place at = place_of(v, s, item);
       ATOLL_TRY(cta_tile(v, s, at.panel, at.tile, 0));
     }
   return ATOLL_OK;

@@ -151,6 +151,11 @@ atoll_err cta_product(struct cta_view *v, int step, int64_t p, int64_t t, int64_
                       int64_t k1, float *c, int64_t ldc, int flags);
 
 /* Schedules. */
+struct cta_place {
+  int64_t panel, tile;
+};
+/* Takes what this rank does next. 0: nothing can be begun; *left counts the steps that still have something. */
+int cta_find(struct cta_view *v, int *left, int *step, struct cta_place *at);
 /* Every rank calls; on return all tiles are made or taken. */
 atoll_err cta_run_pipelined(struct cta_view *v);
 /* Panels [p0, p1) through all products, without flags or waits. */

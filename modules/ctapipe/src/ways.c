@@ -247,6 +247,8 @@ atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks
   case ATOLL_CHAIN_CTA:
     ATOLL_TRY(cta_run_pipelined(v));
     break;
+  case ATOLL_CHAIN_BLAS_CHUNKS:
+    return atoll_fail(ATOLL_UNSUPPORTED, "way blas_chunks is for chains on a device");
   default:
     return atoll_fail(ATOLL_USAGE, "way %d of running a chain", (int)way);
   }

@@ -2,8 +2,7 @@
  * first. Right numbers for sizes that divide nothing, the same bits as one grid after the other, for many epochs
  * without reset; without flags the result is wrong; a producer that never comes ends the wait. Under ThreadSanitizer it
  * is clean, and reports a race when the release is relaxed: then the program, which runs itself, expects status 66. */
-#define ATOLL_CTA_HOST 1
-#include "../backends/cuda/tile_gemm.cuh"
+#include "host_grid.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,52 +23,7 @@ static uint32_t flags[PANELS * TILES * CTA_FLAG_STRIDE], next1, next2, gave_up;
     }                                                                                                                  \
   } while (0)
 
-struct thread {
-  struct cta_gemm gemm;
-  struct shim_block *block;
-  unsigned index;
-  pthread_t id;
-};
-struct grid {
-  struct shim_block block[BLOCKS];
-  struct thread thread[BLOCKS * CTA_THREADS];
-};
-
-static void *thread_main(void *arg) {
-  struct thread *t = (struct thread *)arg;
-  threadIdx.x = t->index;
-  shim_block = t->block;
-  shim_used = 0;
-  cta_tile_gemm(t->gemm);
-  return NULL;
-}
-
-static struct grid *launch(struct cta_gemm gemm) {
-  struct grid *g = (struct grid *)calloc(1, sizeof *g);
-  CHECK(g);
-  pthread_attr_t attr;
-  pthread_attr_init(&attr);
-  pthread_attr_setstacksize(&attr, 256 << 10);
-  for (int b = 0; b < BLOCKS; b++) {
-    pthread_barrier_init(&g->block[b].barrier, NULL, CTA_THREADS);
-    for (int w = 0; w < 4; w++)
-      pthread_barrier_init(&g->block[b].warp[w].barrier, NULL, 32);
-  }
-  for (unsigned i = 0; i < BLOCKS * CTA_THREADS; i++) {
-    g->thread[i].gemm = gemm;
-    g->thread[i].block = &g->block[i / CTA_THREADS];
-    g->thread[i].index = i % CTA_THREADS;
-    CHECK(pthread_create(&g->thread[i].id, &attr, thread_main, &g->thread[i]) == 0);
-  }
-  pthread_attr_destroy(&attr);
-  return g;
-}
-
-static void join(struct grid *g) {
-  for (int i = 0; i < BLOCKS * CTA_THREADS; i++)
-    pthread_join(g->thread[i].id, NULL);
-  free(g);
-}
+static struct grid *launch(struct cta_gemm gemm) { return grid_launch(&gemm, BLOCKS); }
 
 static struct cta_gemm first(uint32_t epoch) {
   struct cta_gemm g = {};
@@ -122,8 +76,8 @@ static void together(uint32_t epoch) {
   poison(y, M * N);
   poison(z, M * P);
   struct grid *consumer = launch(second(epoch)), *producer = launch(first(epoch));
-  join(producer);
-  join(consumer);
+  grid_join(producer);
+  grid_join(consumer);
 }
 
 static int run(void) {
@@ -133,8 +87,8 @@ static int run(void) {
   fill(w2, P * N, 17, 1.0f / 16);
   for (int i = 0; i < N; i++)
     b1[i] = (float)(i % 5 - 2) / 4;
-  join(launch(first(1)));
-  join(launch(second(1)));
+  grid_join(launch(first(1)));
+  grid_join(launch(second(1)));
   CHECK(worst_error() < 1.0 / 128); /* a bf16 has 8 bits */
   memcpy(alone, z, sizeof z);
   for (uint32_t epoch = 2; epoch < 4; epoch++) {
@@ -144,11 +98,11 @@ static int run(void) {
   poison(y, M * N); /* no flags: nobody waits */
   struct cta_gemm blind = second(5);
   blind.ready_in = NULL;
-  join(launch(blind));
+  grid_join(launch(blind));
   CHECK(memcmp(alone, z, sizeof z) != 0);
   struct cta_gemm lonely = second(9); /* its producer never comes */
   lonely.spins = 100;
-  join(launch(lonely));
+  grid_join(launch(lonely));
   CHECK(gave_up == 1);
   return 0;
 }

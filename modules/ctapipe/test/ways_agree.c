@@ -14,7 +14,7 @@ static void one_way(atoll_chain *c, const struct problem *q, atoll_chain_way way
   const float *y = NULL;
   size_t bytes = (size_t)(q->p.rows * q->out) * sizeof *y;
   atoll_chain_cut cut = {panel, 1 + panel / 8};
-  if (tensor_parallel(way) && q->p.layers != 2) {
+  if (way == ATOLL_CHAIN_BLAS_CHUNKS || (tensor_parallel(way) && q->p.layers != 2)) {
     CHECK(atoll_chain_run(c, way, &cut, q->p.rows, q->x, &y) == ATOLL_UNSUPPORTED);
     return;
   }

@@ -25,9 +25,9 @@ int topo_gpu_ready(const char **why_not) {
   for (int i = 0; atoll_device_entry(i, &kind, &why); i++) {
     if (strcmp(kind, "cpu") == 0 || strcmp(kind, "async") == 0)
       continue;
-    if (!why)
+    if (!why && atoll_device_automatic(kind))
       return 1;
-    first = why;
+    first = why ? why : "the plug-in's kernels do not cover layers; its device is used by name";
   }
   if (why_not)
     *why_not = first;

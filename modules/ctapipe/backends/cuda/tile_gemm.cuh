@@ -22,7 +22,7 @@
 #endif
 
 enum { CTA_BM = 64, CTA_BN = 64, CTA_BK = 32, CTA_THREADS = 128, CTA_FLAG_STRIDE = 32 /* words: 128 bytes */ };
-enum { CTA_NONE, CTA_RELU, CTA_GELU };
+enum { CTA_NONE, CTA_RELU, CTA_GELU }; /* as atoll_activation */
 
 struct cta_gemm {
   const bf16 *A, *B;

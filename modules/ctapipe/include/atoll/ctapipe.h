@@ -6,12 +6,17 @@
  * of another rank's layer. The other ways compute the same by what one would do instead, for comparison and for the
  * chooser.
  *
+ *  On a device (params.device) numbers are bf16 between layers with f32 sums; x and y stay f32 in host memory. The ways
+ * there are the sequential one (each layer on its owner, one after the other), micro-batches, chunks by the vendor's
+ * library and cta; all but the library's give the same bits. There are no claims and no backward yet.
+ *
  *  Bits: every way but the two tensor-parallel ones gives the same bits as the sequential one, on any number of ranks;
  * the tensor-parallel ones sum over ranks (in rank order with flags, in MPI's order with the all-reduce). */
 #ifndef ATOLL_CTAPIPE_H
 #define ATOLL_CTAPIPE_H
 
 #include "atoll/comm.h"
+#include "atoll/device.h"
 #include "atoll/mem.h"
 
 ATOLL_BEGIN_C
@@ -27,7 +32,8 @@ typedef enum atoll_activation { ATOLL_ACTIVATION_NONE, ATOLL_ACTIVATION_RELU, AT
   X(COLUMN_SHARED, "column_shared") /* every rank its columns of each layer, all wait between layers */                \
   X(TP_ALLREDUCE, "tp_allreduce")   /* two layers: columns, rows, MPI_Allreduce */                                     \
   X(TP_FLAGS, "tp_flags")           /* two layers: columns, rows, sums exchanged by panel through flags */             \
-  X(CTA, "cta")                     /* tiles as their inputs appear */
+  X(CTA, "cta")                     /* tiles as their inputs appear */                                                 \
+  X(BLAS_CHUNKS, "blas_chunks")     /* devices only: chunks of rows by the vendor's library, flags set by queues */
 
 typedef enum atoll_chain_way {
 #define ATOLL_CHAIN_ENUM(name, text) ATOLL_CHAIN_##name,
@@ -51,6 +57,8 @@ typedef struct atoll_chain_params {
                      their owners alone, and the chooser takes only these or the sequential one. Default 1 */
   int backward;   /* two layers, the second without activation: room for gradients and weights turned. Default 0 */
   double timeout; /* s a rank waits for another before all give up; default 60 */
+  atoll_device *device; /* borrowed until destroy: each layer on its owner's device, of a plug-in with kernels for
+                           chains (ctapipe_device.h). NULL, the default: on the ranks' cores */
 } atoll_chain_params;
 ATOLL_API void atoll_chain_params_init(atoll_chain_params *p);
 
@@ -64,7 +72,8 @@ typedef struct atoll_chain atoll_chain;
 
 /** Collective on comm (borrowed), whose ranks share a node. Layer l belongs to rank l * ranks / layers. Symmetric
  * memory holds each rank's packed weights, the tiles and flags of its layers' inputs and two outputs; mem (borrowed)
- * is charged with them. USAGE: layers whose widths do not meet. Others as atoll_symmetric_create(). */
+ * is charged with them, but not with what lies on a device. USAGE: layers whose widths do not meet. Others as
+ * atoll_symmetric_create(). */
 ATOLL_API atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain_params *params,
                                        atoll_chain **out);
 ATOLL_API void atoll_chain_destroy(atoll_chain **chain); /* collective */
@@ -72,7 +81,7 @@ ATOLL_API int atoll_chain_owner(const atoll_chain *chain, int layer);
 /** Bytes of this rank's segment, and those of it that hold packed weights which other ranks may read when claims are
  * allowed. */
 ATOLL_API size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights);
-/** Instruction set of the products: "avx512", "avx2" or "plain". Static. */
+/** Instruction set of the products: "avx512", "avx2" or "plain"; on a device its kind. Static. */
 ATOLL_API const char *atoll_chain_vectors(const atoll_chain *chain);
 
 /** Collective: w(i, o) = w[i * in_stride + o * out_stride] and bias [out] (NULL: zeros) are packed by the owner; the
@@ -85,9 +94,14 @@ ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const f
  *
  *  TIMEOUT, PEER_LOST: a rank did not come or does not advance; the message names rank, panel, tile and epoch. Every
  * rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED: tensor-parallel ways of
- * chains that are not two layers. */
+ * chains that are not two layers; ways that the host, or the device, does not have. */
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
                                     const float *x, const float **y);
+
+/** s the last run spent in its layers on this rank's device, without moving x and y; 0 on the host. */
+ATOLL_API double atoll_chain_device_seconds(const atoll_chain *chain);
+/** How devices' memory is shared: atoll_symmetric_transport() of it, or of the host's. */
+ATOLL_API const char *atoll_chain_transport(const atoll_chain *chain);
 
 /** All readable by every rank until its next backward of the chain. */
 typedef struct atoll_chain_gradients {
@@ -120,10 +134,18 @@ typedef struct atoll_chain_choice {
 
 /** Collective: the fastest setting for runs of `rows` rows on this machine, the sequential way included, so a shape too
  * small to share falls back to it. Measured once (some seconds) and remembered by processor, ranks and shape in the
- * YAML file `path`; NULL: chains.yaml in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that cannot be
- * used is a warning. Weights must be set before. */
+ * YAML file `path` ("": nowhere); NULL: chains.yaml in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that
+ * cannot be used is a warning. Weights must be set before. */
 ATOLL_API atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
                                        atoll_chain_choice *out);
+
+/** Local. Seconds that a run would take if every rank had a core to itself, as fast as the one on which the sequential
+ * way took `sequential` seconds: for machines with fewer cores than ranks. CTA is simulated event by event, by the
+ * scheduler that runs it, on clocks instead of cores; micro-batches follow from when a stage and its input are free.
+ * Time goes by multiply-adds; copying x, flags, messages and shared caches cost nothing, so it is a lower bound.
+ * UNSUPPORTED: other ways, and chains on a device. */
+ATOLL_API atoll_err atoll_chain_model(const atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut,
+                                      int64_t rows, double sequential, double *seconds);
 
 /** A tile that this rank computed. */
 typedef struct atoll_chain_event {

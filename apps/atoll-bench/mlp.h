@@ -1,0 +1,20 @@
+/* What the files of `atoll-bench mlp` share. */
+#ifndef ATOLL_BENCH_MLP_H
+#define ATOLL_BENCH_MLP_H
+
+#include "atoll/ctapipe.h"
+#include "bench.h"
+
+enum { WIDTHS = ATOLL_CHAIN_LAYERS + 1 };
+
+typedef struct shape {
+  int layers;
+  int64_t M, width[WIDTHS];
+} shape;
+
+/* Collective: one pipelined run, recorded; rank 0 writes it as Chrome trace to `trace` and as a picture to `svg` (NULL:
+ * not wanted). x as atoll_chain_run(). */
+atoll_err timeline_write(atoll_comm *comm, atoll_chain *chain, const atoll_chain_cut *cut, const shape *s,
+                         const float *x, const char *trace, const char *svg);
+
+#endif
