@@ -31,6 +31,7 @@ class Atoll(CMakePackage):
     depends_on("papi", when="+papi")
     depends_on("cbc", when="+cbc")
     depends_on("cuda", when="+cuda")
+    depends_on("nccl", when="+nccl")
     depends_on("nccl@2.28:", when="+nccl")
 
     def cmake_args(self):
