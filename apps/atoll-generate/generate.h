@@ -2,6 +2,7 @@
  *   load       MODEL to a model, its weights and its tokenizer
  *   prompts    the texts to continue
  *   generate   the loop: prompts into free slots, then a token for every text
+ *   team       several ranks make each text together
  *   report     what rank 0 prints */
 #ifndef GENERATE_H
 #define GENERATE_H
@@ -10,14 +11,16 @@
 
 #include "atoll/cli.h"
 #include "atoll/decode.h"
+#include "atoll/linear_team.h"
 #include "atoll/token.h"
 #include "atoll/weights.h"
 
 typedef struct generate_params {
   int64_t tokens, samples, batch, seed, top_k, threads, memory;
   double temperature, top_p;
-  int stop;
+  int stop, together; /* GENERATE_AUTO ... */
 } generate_params;
+enum { GENERATE_AUTO, GENERATE_YES, GENERATE_NO };
 extern const atoll_opt_table generate_options;
 
 /* Where the weights are. */
@@ -66,12 +69,26 @@ typedef struct counts {
 atoll_err generate_texts(atoll_decode *d, const atoll_model *m, const generate_params *p, int32_t end, int64_t first,
                          int64_t step, texts *t, counts *c);
 
+/* What a team of ranks did, for the story and the report. */
+typedef struct team_report {
+  int ranks, shapes, shared;
+  double alone, chosen; /* s of one product of each shape */
+} team_report;
+/* Whether `ranks` ranks are to make each of n texts together. */
+int team_wanted(const generate_params *p, int64_t n, int ranks);
+/* Collective: e gets the team's kernels. *team stays NULL, and why is told, where `auto` cannot have one. */
+atoll_err team_form(const generate_params *p, const atoll_model *m, atoll_exec *e, atoll_comm **comm,
+                    atoll_linear_team **team);
+team_report team_tell(const atoll_comm *comm, const atoll_linear_team *team);
+
 typedef struct report {
   const source *source;
   const atoll_tokenizer *tokenizer;
   const generate_params *params;
-  const int64_t *bytes; /* ATOLL_MEM_CATEGORIES */
-  double memory_rate;   /* bytes a second that this rank's device moves; 0: not measured */
+  const int64_t *bytes;    /* ATOLL_MEM_CATEGORIES */
+  double memory_rate;      /* bytes a second that this rank's device moves; 0: not measured */
+  int makers;              /* the first ranks, which made the texts in turn */
+  const team_report *team; /* NULL: each on its own */
   int json;
 } report;
 

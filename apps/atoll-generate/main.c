@@ -24,6 +24,8 @@ static const atoll_opt_def defs[] = {
     {"samples", ATOLL_OPT_INT, FIELD(samples), "1", "1..65536", "texts", "texts to make from each prompt"},
     {"batch", ATOLL_OPT_INT, FIELD(batch), "8", "1..65536", "texts", "texts that a rank makes at a time"},
     {"stop", ATOLL_OPT_BOOL, FIELD(stop), "true", NULL, "", "a text ends at the vocabulary's end of text"},
+    {"together", ATOLL_OPT_ENUM, FIELD(together), "auto", "auto|yes|no", "",
+     "ranks of a node share the products of each text instead of dividing the texts; auto: of fewer texts than ranks"},
     {"threads", ATOLL_OPT_INT, FIELD(threads), "0", "0..4096", "threads", "of a rank; 0 as many as OpenMP says"},
     {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes", "a rank takes no more than this; 0 sets no limit"},
     {0},
@@ -44,8 +46,9 @@ static const atoll_cli_flag flags[] = {
 static const char notes[] =
     "MODEL is a checkpoint, a run, a folder with model.safetensors, an llm.c checkpoint or a llama2.c model.\n"
     "Without a prompt among the flags, standard input is the prompt. Texts go to standard output, speed to standard\n"
-    "error. Under mpirun the texts are divided over the ranks and do not depend on how many there are. A text and its\n"
-    "prompt fit the model's context, or nothing is begun.\n"
+    "error. Under mpirun the texts are divided over the ranks; fewer texts than ranks are made by all of them "
+    "together.\n"
+    "Texts do not depend on the number of ranks. A text and its prompt fit the model's context, or nothing is begun.\n"
     "Examples:\n"
     "  atoll-generate runs/quick --prompt 'And God said' generate.tokens=60\n"
     "  atoll-generate gpt2/ --prompt-file story.txt generate.temperature=0.8 generate.top_p=0.95 generate.samples=4\n"
@@ -60,7 +63,9 @@ typedef struct work {
   texts texts;
   atoll_exec e;
   atoll_decode *decode;
-  int rank, size;
+  atoll_comm *comm;
+  atoll_linear_team *team; /* NULL: texts are divided over the ranks */
+  int rank, size, makers;
 } work;
 
 static atoll_err open_device(work *w) {
@@ -83,7 +88,12 @@ static atoll_err prepare(work *w) {
   ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_read(w->cli, w->tokenizer, &w->p, &w->texts));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_check(&w->texts, &w->p, w->source.model, &longest));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, open_device(w));
-  int64_t mine = (w->texts.n + w->size - 1) / w->size;
+  w->makers = w->size;
+  if (team_wanted(&w->p, w->texts.n, w->size)) {
+    ATOLL_TRY(team_form(&w->p, w->source.model, &w->e, &w->comm, &w->team));
+    w->makers = w->team ? 1 : w->size;
+  }
+  int64_t mine = (w->texts.n + w->makers - 1) / w->makers;
   w->p.batch = w->p.batch < mine ? w->p.batch : mine;
   const atoll_decode_params sizes = {w->p.batch, longest + w->p.tokens, longest};
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_decode_create(w->source.model, &sizes, &w->e, &w->decode));
@@ -108,15 +118,24 @@ static atoll_err run(work *w) {
   for (int i = 0; i < ATOLL_MEM_CATEGORIES; i++)
     bytes[i] = atoll_mem_current(w->e.mem, (atoll_mem_category)i);
   int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
-  ATOLL_TRY_ALL(MPI_COMM_WORLD,
-                generate_texts(w->decode, w->source.model, &w->p, end, w->rank, w->size, &w->texts, &c));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, generate_texts(w->decode, w->source.model, &w->p, end, w->team ? 0 : w->rank, w->makers,
+                                               &w->texts, &c));
+  team_report team = {0};
+  if (w->team) {
+    team = team_tell(w->comm, w->team);
+    c = w->rank == 0 ? c : (counts){0}; /* the others did the same */
+  }
   int json = atoll_cli_value(w->cli, "json") != NULL;
-  const report r = {&w->source, w->tokenizer, &w->p, bytes, json ? measure_memory(w) : 0, json};
+  const report r = {&w->source, w->tokenizer,           &w->p, bytes, json ? measure_memory(w) : 0,
+                    w->makers,  w->team ? &team : NULL, json};
   return report_texts(&r, &w->texts, &c);
 }
 
 static void release(work *w) {
   atoll_decode_destroy(&w->decode);
+  atoll_linear_team_destroy(&w->team);
+  if (w->comm)
+    atoll_comm_destroy(&w->comm);
   atoll_queue_destroy(&w->e.compute);
   atoll_device_close(&w->e.device);
   atoll_mem_destroy(&w->e.mem, NULL);

@@ -64,12 +64,11 @@ static atoll_err text_json(const report *r, const text *x, int64_t index, json_t
 
 /* This rank's texts and counts. */
 static atoll_err part_json(const report *r, const texts *t, const counts *c, char **out) {
-  int rank, size;
+  int rank;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
   json_t *made = json_array(), *bytes = json_object();
   atoll_err err = ATOLL_OK;
-  for (int64_t i = rank; i < t->n && err == ATOLL_OK; i += size) {
+  for (int64_t i = rank; rank < r->makers && i < t->n && err == ATOLL_OK; i += r->makers) {
     json_t *one = NULL;
     err = text_json(r, &t->text[i], i, &one);
     json_array_append_new(made, one);
@@ -90,10 +89,10 @@ static atoll_err part_json(const report *r, const texts *t, const counts *c, cha
 }
 
 /* Texts in their order, each by the rank that made it. */
-static json_t *in_order(json_t *const *part, int size, int64_t n) {
+static json_t *in_order(json_t *const *part, int makers, int64_t n) {
   json_t *all = json_array();
   for (int64_t i = 0; i < n; i++)
-    json_array_append(all, json_array_get(json_object_get(part[i % size], "texts"), (size_t)(i / size)));
+    json_array_append(all, json_array_get(json_object_get(part[i % makers], "texts"), (size_t)(i / makers)));
   return all;
 }
 
@@ -117,7 +116,12 @@ static json_t *summary(const report *r, json_t *const *part, int size, int64_t n
                 r->tokenizer ? atoll_tokenizer_kind(r->tokenizer) : "ids", "ranks", size, "bytes_per_rank",
                 json_object_get(part[0], "bytes"), "prompt_tokens", prompt_tokens, "prompt_seconds", prompt_seconds,
                 "tokens", tokens, "seconds", seconds, "tokens_per_second", seconds > 0 ? (double)tokens / seconds : 0,
-                "read_bytes_per_second", rate, "texts", in_order(part, size, n));
+                "read_bytes_per_second", rate, "texts", in_order(part, r->makers, n));
+  const team_report *team = r->team;
+  if (root && team)
+    json_object_set_new(root, "together",
+                        json_pack("{s:i,s:i,s:i,s:f,s:f}", "ranks", team->ranks, "shapes", team->shapes, "shared",
+                                  team->shared, "alone_seconds", team->alone, "chosen_seconds", team->chosen));
   if (root && memory > 0) {
     json_object_set_new(root, "memory_bytes_per_second", json_real(memory));
     json_object_set_new(root, "memory_fraction", json_real(rate / memory));

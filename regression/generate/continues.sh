@@ -39,12 +39,19 @@ draw one 1
 draw two 2 generate.batch=3 generate.threads=1
 draw three 3 generate.batch=1
 draw seed 1 generate.seed=2
+# All ranks at each text, with the products that they share, and as they like.
+export ATOLL_TEST_TEAM=shared
+draw team 2 generate.together=yes generate.threads=1
+unset ATOLL_TEST_TEAM
+draw some 3 generate.together=yes generate.threads=1 generate.batch=5
 python3 - <<'P' || fail 'the texts'
 import json
-one, two, three, seed = (json.load(open(f)) for f in ("one", "two", "three", "seed"))
-assert [r["ranks"] for r in (one, two, three)] == [1, 2, 3]
+one, two, three, seed, team, some = (json.load(open(f)) for f in ("one", "two", "three", "seed", "team", "some"))
+assert [r["ranks"] for r in (one, two, three, team, some)] == [1, 2, 3, 2, 3]
+assert team["together"]["shared"] == team["together"]["shapes"] >= 4, team["together"]
+assert some["together"]["ranks"] == 3 and "together" not in two
 assert len(one["texts"]) == 10 and [t["prompt_index"] for t in one["texts"]] == [i // 2 for i in range(10)]
-for other in (two, three):
+for other in (two, three, team, some):
     for a, b in zip(one["texts"], other["texts"]):
         assert a == b, (a, b)
 assert sum(a["tokens"] != b["tokens"] for a, b in zip(one["texts"], seed["texts"])) > 5
