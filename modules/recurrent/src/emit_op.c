@@ -370,24 +370,27 @@ static void add_labels(rt_emitter *em, struct contraction *c, int i, const char 
   }
 }
 
-static const char *contraction_at(rt_emitter *em, const struct contraction *c, int i) {
+/* Where an operand's element is; label `repeated` counts from its loop's variable on. */
+static const char *contraction_at(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
   const char *s = NULL;
   for (int l = 0; l < c->labels; l++)
     if (c->label[l].stride[i]) {
-      const char *term = rt_text(em, "l%c * %s", c->label[l].name, c->label[l].stride[i]);
+      const char *term = l == repeated && ahead
+                             ? rt_text(em, "(l%c + %d) * %s", c->label[l].name, ahead, c->label[l].stride[i])
+                             : rt_text(em, "l%c * %s", c->label[l].name, c->label[l].stride[i]);
       s = s ? rt_text(em, "%s + %s", s, term) : term;
     }
   return s ? s : "0";
 }
 
-static const char *contraction_element(rt_emitter *em, const struct contraction *c, int i) {
+static const char *contraction_element(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
   const rt_operand *o = &c->o[i];
   rt_operand flat = *o;
   if (o->kind == RT_FORMULA) {
     em->err = atoll_fail(ATOLL_INTERNAL, "emission: a contraction of a formula");
     return "0";
   }
-  return loaded(em, &flat, contraction_at(em, c, i));
+  return loaded(em, &flat, contraction_at(em, c, i, repeated, ahead));
 }
 
 static int is_stride(const char *s, const char *is) { return s && strcmp(s, is) == 0; }
@@ -419,17 +422,64 @@ static double weight(const rt_operand *o) {
   return n;
 }
 
-/* Outer loops: first the labels of the larger operand in its order, so that it is read as it lies. */
+static int is_unit(const struct label *l) {
+  int64_t extent;
+  return rt_is_const(l->extent, &extent) && extent == 1;
+}
+
+/* Outer loops: first the labels of the larger operand in its order, so that it is read as it lies, then the others, and
+ * inside those of one element, which are no loops. */
 static int outer_order(const struct contraction *c, const char *const *names, int inner, int *order) {
   int big = weight(&c->o[1]) > weight(&c->o[0]), n = 0;
   for (int k = 0; k < c->o[big].axes; k++)
     for (int l = 0; l < c->labels; l++)
-      if (c->label[l].name == names[big][k] && l != inner)
+      if (c->label[l].name == names[big][k] && l != inner && !is_unit(&c->label[l]))
         order[n++] = l;
   for (int l = 0; l < c->labels; l++)
-    if (l != inner && !c->label[l].stride[big])
+    if (l != inner && !c->label[l].stride[big] && !is_unit(&c->label[l]))
+      order[n++] = l;
+  for (int l = 0; l < c->labels; l++)
+    if (l != inner && is_unit(&c->label[l]))
       order[n++] = l;
   return n;
+}
+
+static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int repeated, int ahead,
+                               const char *sum) {
+  const char *a = contraction_element(em, c, 0, repeated, ahead), *b = contraction_element(em, c, 1, repeated, ahead);
+  return is_single(x->dtype) ? rt_text(em, "RT_FMA(%s, %s, %s)", a, b, sum) : rt_text(em, "%s + %s * %s", sum, a, b);
+}
+
+/* The innermost loop, for `times` values of label `repeated` at once. */
+static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
+                      int times, int w) {
+  const char *reduced = NULL, *sum[8], *to[8];
+  for (int u = 0; u < times; u++) {
+    to[u] = rt_text(em, "t%d[%s]", w, contraction_at(em, c, 2, repeated, u));
+    sum[u] = dot ? rt_text(em, "sum%d", u) : to[u];
+    reduced = u ? rt_text(em, "%s, %s", reduced, sum[u]) : sum[u];
+    if (dot)
+      rt_line(em, "%s %s = 0;", rt_compute_type(x->dtype), sum[u]);
+  }
+  if (dot)
+    rt_line(em, "_Pragma(\"omp simd reduction(+:%s)\")", reduced);
+  else if (inner >= 0)
+    simd(em);
+  if (inner >= 0)
+    rt_loop(em, rt_text(em, "l%c", c->label[inner].name), rt_size(em, c->label[inner].extent));
+  for (int u = 0; u < times; u++) {
+    const char *value = add_product(em, x, c, repeated, u, sum[u]);
+    int first = u;
+    while (u + 1 < times && strcmp(sum[u + 1], sum[first]) == 0) { /* all go to one sum */
+      u++;
+      value = add_product(em, x, c, repeated, u, value);
+    }
+    rt_line(em, "%s = %s;", sum[first], value);
+  }
+  if (inner >= 0)
+    rt_close(em);
+  for (int u = 0; u < times && dot; u++)
+    rt_line(em, "%s += %s;", to[u], sum[u]);
 }
 
 static void einsum(rt_emitter *em, const atoll_rt *x) {
@@ -457,30 +507,22 @@ static void einsum(rt_emitter *em, const atoll_rt *x) {
   rt_line(em, "t%d[i] = 0;", w);
   rt_close(em);
   int dot = dot_label(&c), inner = dot >= 0 ? dot : row_label(&c), n = outer_order(&c, names, inner, order);
-  for (int k = 0; k < n; k++)
-    rt_loop(em, rt_text(em, "l%c", c.label[order[k]].name), rt_size(em, c.label[order[k]].extent));
-  const char *product[2] = {contraction_element(em, &c, 0), contraction_element(em, &c, 1)};
-  const char *fma = is_single(x->dtype) ? "RT_FMA" : "";
-  const char *to = rt_text(em, "t%d[%s]", w, contraction_at(em, &c, 2));
-  if (dot >= 0) {
-    rt_line(em, "%s s = 0;", type);
-    rt_line(em, "_Pragma(\"omp simd reduction(+:s)\")");
-  } else if (inner >= 0) {
-    simd(em);
+  /* The outermost loop takes four values at a time, which share what the inner loops read, and then the rest. */
+  enum { AT_ONCE = 4 };
+  const int first = n ? order[0] : -1;
+  const char *i = n ? rt_text(em, "l%c", c.label[first].name) : NULL,
+             *all = n ? rt_size(em, c.label[first].extent) : NULL;
+  if (n)
+    rt_line(em, "int64_t %s = 0;", i);
+  for (int times = n ? AT_ONCE : 1; times >= 1; times -= AT_ONCE - 1) {
+    if (n)
+      rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, all, i, times);
+    for (int k = 1; k < n; k++)
+      rt_loop(em, rt_text(em, "l%c", c.label[order[k]].name), rt_size(em, c.label[order[k]].extent));
+    innermost(em, x, &c, inner, dot >= 0, first, times, w);
+    for (int k = 0; k < n; k++)
+      rt_close(em);
   }
-  if (inner >= 0)
-    rt_loop(em, rt_text(em, "l%c", c.label[inner].name), rt_size(em, c.label[inner].extent));
-  const char *sum = dot >= 0 ? "s" : to;
-  if (*fma)
-    rt_line(em, "%s = RT_FMA(%s, %s, %s);", sum, product[0], product[1], sum);
-  else
-    rt_line(em, "%s += %s * %s;", sum, product[0], product[1]);
-  if (inner >= 0)
-    rt_close(em);
-  if (dot >= 0)
-    rt_line(em, "%s += s;", to);
-  for (int k = 0; k < n; k++)
-    rt_close(em);
   if (own) {
     rt_loop(em, "i", count);
     rt_line(em, "%s[i] = %s;", y,

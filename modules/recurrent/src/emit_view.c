@@ -158,12 +158,14 @@ const char *rt_stored(rt_emitter *em, atoll_dtype t, const char *v) {
 /* ---- stores ---- */
 
 const char *rt_slot(rt_emitter *em, const atoll_rt *x, const char *store, const char *const point[RT_DIMS]) {
+  const rt_block b = rt_block_of(em->g, x);
   const char *s = "0";
   int n = 0;
   for (int d = 0; d < em->g->dims; d++)
     if (rt_has(x, d)) {
-      s = rt_text(em, "%s%s((%s & %s->mask[%d]) << %s->shift[%d])", n ? s : "", n ? " | " : "", point[d], store, n,
-                  store, n);
+      const char *at = d == b.dim ? rt_text(em, "(%s) / %" PRId64, point[d], b.size) : point[d];
+      s = rt_text(em, "%s%s(((%s) & %s->mask[%d]) << %s->shift[%d])", n ? s : "", n ? " | " : "", at, store, n, store,
+                  n);
       n++;
     }
   return s;
@@ -196,6 +198,10 @@ const char *rt_value_pointer(rt_emitter *em, const atoll_rt *src, const char *co
     rt_line(em, "const rt_slots *s%d = &r->store[%d];", w, src->id);
     rt_line(em, "const %s *w%d = (const %s *)s%d->data[%s];", type, w, type, w,
             rt_slot(em, src, rt_text(em, "s%d", w), point));
+    const rt_block b = rt_block_of(em->g, src);
+    if (b.size > 1)
+      rt_line(em, "w%d = w%d ? w%d + (%s) %% %" PRId64 " * %s : 0;", w, w, w, point[b.dim], b.size,
+              rt_count(em, src->axes, src->shape, 0));
     rt_line(em, "if (!RT_LIKELY(w%d != 0))", w);
     rt_line(em, "  return r->absent(r, %d);", src->id);
   }
@@ -294,7 +300,8 @@ static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
     if (strided.dense || !dense)
       return strided;
   }
-  if (rt_slices(em->g, e)) {
+  const rt_block b = rt_block_of(em->g, src);
+  if (rt_slices(em->g, e) && !rt_reads_one_block(em->g, e, &b)) {
     gathered_view(em, e, point, &o);
   } else {
     o.base = rt_value_pointer(em, src, point);

@@ -89,6 +89,15 @@ void atoll_rec_dim(atoll_rec *c, const char *name, int64_t bound) {
 
 /* ---- tensors ---- */
 
+void atoll_rec_origin(atoll_rec *c, const char *name, int64_t first) {
+  for (int d = 0; d < c->g->dims; d++)
+    if (strcmp(c->g->dim[d].name, name) == 0) {
+      c->g->dim[d].origin = first;
+      return;
+    }
+  (void)rt_refuse(c->g, ATOLL_USAGE, "origin of '%s', which is no dimension", name);
+}
+
 atoll_rt *atoll_rt_name(atoll_rt *x, const char *name) {
   if (x)
     x->name = rt_copy_text(x->g, name);
@@ -156,7 +165,7 @@ static atoll_rt *randomize(atoll_rt *x, int normal) {
   x->serial = g->serials++;
   for (int d = 0; d < g->dims; d++)
     if (rt_has(x, d))
-      x->start[x->picks++] = g->dim[d].var;
+      x->start[x->picks++] = atoll_sym_add(g->syms, g->dim[d].var, rt_int(g, g->dim[d].origin));
   x->expr = rt_int(g, 0);
   for (int k = 0; k < x->axes; k++)
     x->expr = atoll_sym_add(g->syms, atoll_sym_mul(g->syms, x->expr, x->shape[k]), rt_axis(g, k));

@@ -118,6 +118,7 @@ struct atoll_rt {
 typedef struct rt_dim {
   const char *name, *bound_name;
   int64_t bound;               /* 0: given at run; -1: size is an expression over other bounds */
+  int64_t origin;              /* added to coordinates in keys of random numbers */
   const atoll_sym *var, *size; /* size: a constant, or the variable of the bound */
 } rt_dim;
 

@@ -1,4 +1,4 @@
-/* Stores of values, and the pool that their memory comes from.
+/* Stores of values, or of blocks of them, and the pool that their memory comes from.
  *
  * A store is a table of pointers with a slot for every combination of coordinates modulo powers of two. Coordinates of
  * values that are alive at once lie in windows whose widths follow from the schedule; instead of computing them
@@ -15,7 +15,7 @@
 
 #include "atoll/rng.h"
 #include "emitted.h"
-#include "interp.h"
+#include "tree.h"
 
 enum { ALIGN = 64, CLASSES = 4 * 60, STORE_SLOTS_MAX = 1 << 30 };
 
@@ -27,6 +27,7 @@ _Static_assert(sizeof(rt_arg) == sizeof(atoll_rt_view) && offsetof(rt_arg, data)
 
 typedef struct piece { /* before the memory that is handed out */
   struct piece *next;
+  int64_t held; /* values that are alive in it */
   int class;
   int64_t bytes;
 } piece;
@@ -100,6 +101,7 @@ typedef struct runtime {
   rt_slots *store;
   coordinates **keys; /* [node][slot] */
   int *dims;          /* of each node's domain */
+  rt_block *block;    /* per node; dim by position in the domain */
   pool pool;
   char *space; /* workspace */
   char **old;  /* earlier ones, which the statement at hand may still use */
@@ -199,31 +201,52 @@ static atoll_err broken(const runtime *rt, int node, const int64_t *own, const c
                     rt_point_text(rt->g->node[node], point, at, sizeof at), what);
 }
 
-static char *take(rt_run *r, int node, const int64_t *point, int64_t bytes) {
+/* The point of the block that holds a value, which is what slots are for; returns the value's place in the block. */
+static int64_t block_point(const runtime *rt, int node, const int64_t *point, int64_t to[RT_DIMS]) {
+  const rt_block *b = &rt->block[node];
+  memcpy(to, point, (size_t)rt->dims[node] * sizeof *to);
+  if (b->size == 1)
+    return 0;
+  to[b->dim] = point[b->dim] / b->size;
+  return point[b->dim] % b->size;
+}
+
+static char *take(rt_run *r, int node, const int64_t *value, int64_t bytes) {
   runtime *rt = of(r);
   rt_slots *s = &rt->store[node];
+  int64_t point[RT_DIMS], place = block_point(rt, node, value, point), size = rt->block[node].size;
   int64_t slot = slot_of(s, rt->dims[node], point);
+  if (s->data[slot] && size > 1 && is_at(rt, node, slot, point)) {
+    head_of(s->data[slot])->held++;
+    return s->data[slot] + place * bytes;
+  }
   if (s->data[slot]) {
     rt->err = is_at(rt, node, slot, point) ? broken(rt, node, point, "is computed twice") : enlarge(rt, node, point);
     if (rt->err != ATOLL_OK)
       return NULL;
     slot = slot_of(s, rt->dims[node], point);
   }
-  char *data = pool_take(&rt->pool, bytes);
+  char *data = pool_take(&rt->pool, size * bytes);
   if (!data) {
     rt->err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld bytes", (long long)bytes);
     return NULL;
   }
   memcpy(rt->keys[node][slot].at, point, (size_t)rt->dims[node] * sizeof *point);
-  return s->data[slot] = data;
+  head_of(data)->held = 1;
+  s->data[slot] = data;
+  return data + place * bytes;
 }
 
-static int drop(rt_run *r, int node, const int64_t *point) {
+static int drop(rt_run *r, int node, const int64_t *value) {
   runtime *rt = of(r);
   rt_slots *s = &rt->store[node];
+  int64_t point[RT_DIMS];
+  (void)block_point(rt, node, value, point);
   int64_t slot = slot_of(s, rt->dims[node], point);
   if (!is_at(rt, node, slot, point))
     return rt->err = broken(rt, node, point, "is freed, but is not there");
+  if (--head_of(s->data[slot])->held > 0)
+    return 0;
   pool_give(&rt->pool, s->data[slot]);
   s->data[slot] = NULL;
   return 0;
@@ -323,13 +346,19 @@ static atoll_err prepare(runtime *rt, const atoll_rec_binding *bindings, int n) 
   rt->store = calloc(nodes, sizeof *rt->store);
   rt->keys = calloc(nodes, sizeof *rt->keys);
   rt->dims = calloc(nodes, sizeof *rt->dims);
+  rt->block = calloc(nodes, sizeof *rt->block);
   rt->input = calloc(nodes, sizeof *rt->input);
   rt->space = aligned_alloc(ALIGN, (size_t)room);
-  int ok = rt->store && rt->keys && rt->dims && rt->input && rt->space;
+  int ok = rt->store && rt->keys && rt->dims && rt->block && rt->input && rt->space;
   for (int i = 0; ok && i < rt->g->nodes; i++) {
     const atoll_rt *x = rt->g->node[i];
-    for (int d = 0; x && d < rt->g->dims; d++)
+    rt_block b = x ? rt_block_of(rt->g, x) : (rt_block){-1, 1};
+    rt->block[i].size = b.size;
+    for (int d = 0; x && d < rt->g->dims; d++) {
+      if (d == b.dim)
+        rt->block[i].dim = rt->dims[i];
       rt->dims[i] += rt_has(x, d);
+    }
     if (x) {
       rt->store[i].data = calloc(1, sizeof(char *));
       rt->keys[i] = malloc(sizeof(coordinates));
@@ -363,6 +392,7 @@ static void destroy(runtime *rt) {
   free(rt->store);
   free(rt->keys);
   free(rt->dims);
+  free(rt->block);
   free(rt->input);
 }
 

@@ -160,6 +160,51 @@ atoll_err rt_members_create(const rt_graph *g, rt_members *out) {
   return ATOLL_OK;
 }
 
+/* ---- blocks ---- */
+
+/* The block size that a slice [lo, hi) tells: lo is, or is at least, size * k, and hi is, or is at most, size * (k +
+ * 1); 1: none. */
+static int64_t told_size(const rt_graph *g, const atoll_sym *lo, const atoll_sym *hi) {
+  int los = atoll_sym_op_of(lo) == ATOLL_SYM_MAX ? atoll_sym_arity(lo) : 1;
+  int his = atoll_sym_op_of(hi) == ATOLL_SYM_MIN ? atoll_sym_arity(hi) : 1;
+  for (int i = 0; i < los; i++) {
+    const atoll_sym *from = los > 1 ? atoll_sym_arg(lo, i) : lo;
+    int64_t factor, size;
+    if (atoll_sym_op_of(from) != ATOLL_SYM_MUL || !rt_is_const(atoll_sym_arg(from, 0), &factor))
+      continue;
+    for (int k = 0; k < his; k++) {
+      const atoll_sym *to = his > 1 ? atoll_sym_arg(hi, k) : hi;
+      if (rt_is_const(atoll_sym_sub(g->syms, to, from), &size) && size > 1 && factor % size == 0)
+        return size;
+    }
+  }
+  return 1;
+}
+
+int rt_reads_one_block(const rt_graph *g, const rt_edge *e, const rt_block *b) {
+  return b->size > 1 && rt_slices(g, e) == 1 && e->item[b->dim].hi &&
+         told_size(g, e->item[b->dim].lo, e->item[b->dim].hi) == b->size;
+}
+
+rt_block rt_block_of(const rt_graph *g, const atoll_rt *x) {
+  const rt_block none = {-1, 1};
+  if (rt_is_free(x))
+    return none;
+  for (int k = 0; k < x->axes; k++)
+    if (rt_dims_of(g, x->shape[k]))
+      return none;
+  for (int i = 0; i < g->nodes; i++)
+    for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
+      const rt_edge *e = &g->node[i]->in[k];
+      if (e->src != x->id || rt_slices(g, e) != 1)
+        continue;
+      for (int d = 0; d < g->dims; d++)
+        if (rt_has(x, d) && e->item[d].hi && told_size(g, e->item[d].lo, e->item[d].hi) > 1)
+          return (rt_block){d, told_size(g, e->item[d].lo, e->item[d].hi)};
+    }
+  return none;
+}
+
 /* ---- execution and memory ---- */
 
 struct execution {
@@ -200,8 +245,26 @@ struct account {
   const rt_graph *g;
   rt_env env;
   rt_members m;
+  rt_block *block; /* per node */
+  int **held;      /* per node with blocks: values that are alive in each block, by the block's point */
   int64_t now, peak;
 };
+
+/* What of a block is alive; NULL: no memory. */
+static int *block_count(struct account *a, const atoll_rt *x, const int64_t *point) {
+  const rt_block *b = &a->block[x->id];
+  int64_t at = 0, n = 1;
+  for (int d = 0; d < a->g->dims; d++) {
+    if (!rt_has(x, d))
+      continue;
+    int64_t size = d == b->dim ? b->size : 1, extent = (a->env.bound[d] + size - 1) / size;
+    at = at * extent + point[d] / size;
+    n *= extent;
+  }
+  if (!a->held[x->id])
+    a->held[x->id] = calloc((size_t)n, sizeof(int));
+  return a->held[x->id] ? a->held[x->id] + at : NULL;
+}
 
 static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *point, int sign) {
   int64_t bytes = (int64_t)atoll_dtype_bytes(x->dtype), extent;
@@ -211,6 +274,13 @@ static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *poin
   for (int k = 0; k < x->axes; k++) {
     ATOLL_TRY(rt_eval(a->g, x->shape[k], &a->env, &extent));
     bytes *= extent;
+  }
+  if (a->block[x->id].size > 1) { /* a block comes with its first value and goes with its last */
+    int *held = block_count(a, x, point);
+    if (!held)
+      return atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+    *held += sign;
+    bytes *= *held == (sign > 0) ? a->block[x->id].size : 0;
   }
   a->now += sign * bytes;
   if (a->now > a->peak)
@@ -233,7 +303,17 @@ atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64
   memcpy(env.bound, bound, sizeof env.bound);
   memcpy(a.env.bound, bound, sizeof env.bound);
   ATOLL_TRY(rt_members_create(g, &a.m));
-  atoll_err err = rt_tree_walk(g, tree, &env, account, &a);
+  a.block = calloc((size_t)g->nodes + 1, sizeof *a.block);
+  a.held = calloc((size_t)g->nodes + 1, sizeof *a.held);
+  atoll_err err = a.block && a.held ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+  for (int i = 0; err == ATOLL_OK && i < g->nodes; i++)
+    a.block[i] = g->node[i] ? rt_block_of(g, g->node[i]) : (rt_block){-1, 1};
+  if (err == ATOLL_OK)
+    err = rt_tree_walk(g, tree, &env, account, &a);
+  for (int i = 0; a.held && i < g->nodes; i++)
+    free(a.held[i]);
+  free(a.held);
+  free(a.block);
   rt_members_destroy(&a.m);
   if (err == ATOLL_OK)
     *peak = a.peak;

@@ -10,7 +10,8 @@ typedef enum rt_tree_kind { RT_SEQ, RT_FOR, RT_IF, RT_STATEMENT } rt_tree_kind;
 
 #define RT_STATEMENT_LIST(X)                                                                                           \
   X(EXECUTE, "execute") /* all nodes of a group, at one point */                                                       \
-  X(FREE, "free")       /* one node's value at one point: nothing reads it any more */
+  X(FREE, "free")       /* one node's value at one point: nothing reads it any more                                    \
+                         */
 
 typedef enum rt_statement {
 #define RT_STATEMENT_ENUM(name, text) RT_DO_##name,
@@ -50,9 +51,21 @@ atoll_err rt_members_create(const rt_graph *g, rt_members *out);
 void rt_members_destroy(rt_members *m);
 int rt_is_read_outside(const rt_graph *g, const atoll_rt *x);
 
+/* Storage in blocks: of a value that is read over slices of dimension dim, each within one of the blocks of `size`
+ * points that begin at multiples of it, the values of a block lie next to each other and are allocated together. */
+typedef struct rt_block {
+  int dim;
+  int64_t size; /* 1: no blocks */
+} rt_block;
+
+rt_block rt_block_of(const rt_graph *g, const atoll_rt *x);
+/* Whether the edge's only slice is over b.dim and within one block. */
+int rt_reads_one_block(const rt_graph *g, const rt_edge *e, const rt_block *b);
+
 /* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. */
 atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree);
-/* Most bytes of values at any time, by walking the schedule: point values, without temporaries inside of groups. */
+/* Most bytes of values at any time, by walking the schedule: values, or blocks of them, without temporaries inside of
+ * groups. */
 atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak);
 
 #endif

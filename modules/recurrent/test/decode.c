@@ -129,6 +129,10 @@ static void blocks_keep_the_values(void **state) {
     assert_ok(atoll_rec_run(p, b, 2));
     for (int i = 0; i < T * 4; i++)
       assert_true(fabs(got.v[i] - expected.v[i]) < 1e-12);
+    int64_t told, used; /* blocks are allocated whole */
+    assert_ok(atoll_rec_peak_bytes(p, b, 2, &told));
+    assert_ok(atoll_rec_last_peak(p, &used));
+    assert_int_equal(told, used);
     atoll_rec_program_destroy(&p);
     atoll_rec_destroy(&c);
   }

@@ -32,6 +32,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "atoll/comm.h"
 #include "atoll/err.h"
 #include "atoll/tensor.h"
 
@@ -64,6 +65,9 @@ ATOLL_API atoll_err atoll_rec_error(const atoll_rec *c);
 /** A dimension with 0 <= name < bound. The bound's symbol is the name in capitals ("t": "T"). bound 0: given when the
  *  program runs. A bound is always at least 1. */
 ATOLL_API void atoll_rec_dim(atoll_rec *c, const char *name, int64_t bound);
+/** Coordinates of dimension `name` count from `first` as far as random numbers are concerned that are made afterwards:
+ * a rank with part of a batch draws what a rank with all of it would draw there. */
+ATOLL_API void atoll_rec_origin(atoll_rec *c, const char *name, int64_t first);
 /** For messages and for the text of a program; the name is copied. Returns x. */
 ATOLL_API atoll_rt *atoll_rt_name(atoll_rt *x, const char *name);
 
@@ -206,6 +210,14 @@ ATOLL_API void atoll_rt_gradients(atoll_rt *loss, int n, atoll_rt *const *x, ato
  *  domain and a case for step 0; this defines it at all later steps from its gradient. */
 ATOLL_API void atoll_rt_adam(atoll_rt *x, atoll_rt *grad, const char *step, double rate, double beta1, double beta2,
                              double epsilon);
+
+/* ---- several ranks ---- */
+
+/** x added up over all ranks of comm, or its maximum: every rank gets the result. Each rank runs the same program with
+ * equal bounds of x's domain, so that all call together; order of summation is MPI's. f32, f64, i32, i64; of fixed
+ * shape. Gradients do not pass: add up gradients instead. comm: borrowed while programs run. */
+ATOLL_API atoll_rt *atoll_rt_rank_sum(atoll_rt *x, const atoll_comm *comm);
+ATOLL_API atoll_rt *atoll_rt_rank_max(atoll_rt *x, const atoll_comm *comm);
 
 /* ---- running ---- */
 

@@ -1,0 +1,64 @@
+/* Programs on several ranks: every rank runs the same program over its own part of a dimension. What is needed of
+ * others is a function that all ranks call, in the same order because their schedules are the same. */
+#include <mpi.h>
+
+#include "graph.h"
+
+struct reduction {
+  const atoll_comm *comm;
+  MPI_Op op;
+};
+
+static MPI_Datatype mpi_type(atoll_dtype t) {
+  switch (t) {
+  case ATOLL_F32:
+    return MPI_FLOAT;
+  case ATOLL_F64:
+    return MPI_DOUBLE;
+  case ATOLL_I32:
+    return MPI_INT32_T;
+  case ATOLL_I64:
+    return MPI_INT64_T;
+  default:
+    return MPI_DATATYPE_NULL;
+  }
+}
+
+static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  const struct reduction *r = user;
+  int64_t count = 1;
+  (void)point;
+  for (int k = 0; k < in->ndim; k++)
+    count *= in->shape[k];
+  int code = MPI_Allreduce(in->data, out->data, (int)count, mpi_type(in->dtype), r->op, atoll_comm_mpi(r->comm));
+  return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
+}
+
+static atoll_rt *reduce(atoll_rt *x, const atoll_comm *comm, const char *name, MPI_Op op) {
+  int64_t count = 1, extent;
+  char label[96];
+  if (!x)
+    return NULL;
+  for (int k = 0; k < x->axes; k++) {
+    if (!rt_is_const(x->shape[k], &extent))
+      return rt_refuse(x->g, ATOLL_USAGE, "%s of %s: axis %d has no fixed extent", name,
+                       rt_label(x, label, sizeof label), k);
+    count *= extent;
+  }
+  if (count > INT32_MAX || mpi_type(x->dtype) == MPI_DATATYPE_NULL)
+    return rt_refuse(x->g, ATOLL_USAGE, "%s of %s: %lld elements of type %s", name, rt_label(x, label, sizeof label),
+                     (long long)count, atoll_dtype_name(x->dtype));
+  struct reduction *r = rt_alloc(x->g, sizeof *r);
+  atoll_rt *y = r ? rt_node(x->g, RT_CALL, x->dtype) : NULL;
+  if (!y || !rt_connect(y, x))
+    return NULL;
+  *r = (struct reduction){comm, op};
+  rt_set_shape(y, x->axes, x->shape);
+  y->name = rt_copy_text(x->g, name);
+  y->fn = over_ranks;
+  y->user = r;
+  return y;
+}
+
+atoll_rt *atoll_rt_rank_sum(atoll_rt *x, const atoll_comm *comm) { return reduce(x, comm, "rank_sum", MPI_SUM); }
+atoll_rt *atoll_rt_rank_max(atoll_rt *x, const atoll_comm *comm) { return reduce(x, comm, "rank_max", MPI_MAX); }

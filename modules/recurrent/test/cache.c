@@ -1,0 +1,104 @@
+/* Compiled programs are kept, and whatever is wrong with compiler or cache costs time, never the run. */
+#include "atoll/file.h"
+#include "recurrent_test.h"
+
+static char folder[512];
+
+/* Running sums of t, by a program that is compiled with these parameters. *engine: how it ran. */
+static void run(const atoll_rec_params *p, char *engine, size_t n) {
+  static test_log log;
+  atoll_rec_program *program = NULL;
+  atoll_rec *c = test_context();
+  log.n = 0;
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_tensor(c, "x", ATOLL_F64, "t", ATOLL_SCALAR), *t = atoll_rec_expr(c, ATOLL_F64, "t");
+  atoll_rt_def(x, "t==0", t);
+  atoll_rt_def(x, "true", atoll_rt_add(atoll_rt_at(x, "t-1"), t));
+  atoll_rt_sink(x, "x", test_collect, &log);
+  assert_ok(atoll_rec_compile(c, p, &program));
+  assert_ok(atoll_rec_run(program, &(atoll_rec_binding){"T", 20, NULL}, 1));
+  (void)snprintf(engine, n, "%s", atoll_rec_engine(program));
+  assert_int_equal(log.n, 20);
+  for (int i = 0; i < 20; i++)
+    assert_true(log.v[i] == i * (i + 1) / 2);
+  atoll_rec_program_destroy(&program);
+  atoll_rec_destroy(&c);
+}
+
+#define assert_engine(p, part)                                                                                         \
+  do {                                                                                                                 \
+    char engine_[800];                                                                                                 \
+    run(&(atoll_rec_params)p, engine_, sizeof engine_);                                                                \
+    if (!strstr(engine_, (part)))                                                                                      \
+      fail_msg("engine '%s', expected '%s'", engine_, (part));                                                         \
+  } while (0)
+#define WITH(...)                                                                                                      \
+  { __VA_ARGS__ }
+
+static void without_a_compiler_programs_are_interpreted(void **state) {
+  (void)state;
+  assert_engine(WITH(.compiler = ""), "interpreted: no compiler is wanted");
+  assert_engine(WITH(.compiler = "no-such-compiler"), "interpreted: compiler 'no-such-compiler' does not run");
+  assert_engine(WITH(.flags = "--no-such-option"), "interpreted: compiler 'cc' failed");
+}
+
+static void what_was_compiled_is_used_again(void **state) {
+  (void)state;
+  assert_engine(WITH(.flags = "-O1"), "compiled: compiled by 'cc -O1'");
+  assert_engine(WITH(.flags = "-O1"), "compiled: from ");
+  assert_engine(WITH(.flags = "-O0"), "compiled: compiled by 'cc -O0'");
+}
+
+/* Cut short, and with a byte that is not what it was. */
+static void damaged_files_are_made_again(void **state) {
+  (void)state;
+  assert_engine(WITH(.flags = "-O1"), "compiled: ");
+  for (int way = 0; way < 2; way++) {
+    char **name = NULL, path[1024], *data = NULL;
+    size_t names = 0, bytes = 0;
+    assert_ok(atoll_file_list(folder, &name, &names));
+    assert_true(names > 0);
+    for (size_t k = 0; k < names; k++) {
+      assert_ok(atoll_path_join(path, sizeof path, folder, name[k]));
+      assert_ok(atoll_file_read(path, &data, &bytes));
+      data[bytes / 2] ^= 1;
+      assert_ok(atoll_file_publish(path, data, way ? bytes : bytes / 2));
+      free(data);
+    }
+    atoll_file_list_free(&name, names);
+    assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+    assert_engine(WITH(.flags = "-O1"), "compiled: from ");
+  }
+}
+
+static void without_a_folder_programs_are_compiled_each_time(void **state) {
+  (void)state;
+  setenv("ATOLL_CACHE", "/dev/null/none", 1);
+  for (int k = 0; k < 2; k++)
+    assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+}
+
+/* Each test starts with an empty folder. */
+static int open_folder(void **state) {
+  (void)state;
+  (void)snprintf(folder, sizeof folder, "/tmp/atoll-test-XXXXXX");
+  return mkdtemp(folder) && setenv("ATOLL_CACHE", folder, 1) == 0 ? 0 : -1;
+}
+
+static int close_folder(void **state) {
+  (void)state;
+  return atoll_file_remove_tree(folder) == ATOLL_OK ? 0 : -1;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_folder, close_folder)
+
+int main(void) {
+  unsetenv("ATOLL_CC");
+  const struct CMUnitTest tests[] = {
+      TEST(without_a_compiler_programs_are_interpreted),
+      TEST(what_was_compiled_is_used_again),
+      TEST(damaged_files_are_made_again),
+      TEST(without_a_folder_programs_are_compiled_each_time),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
