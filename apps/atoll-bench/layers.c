@@ -259,12 +259,13 @@ static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
     ATOLL_TRY_GOTO(err, done, atoll_stage_init(stage[p], 1));
     ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, NULL, &first));
   }
-  for (int r = 0; r < ROUNDS; r++) {
-    for (int p = 0; p < ATOLL_POLICIES; p++)
-      if (stage[p])
-        ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &f[p][r], &v[p][r]));
-    ATOLL_TRY_GOTO(err, done, update(s, stage[ATOLL_POLICY_EAGER], &u[r]));
-  }
+  for (int r = 0; r < ROUNDS; r++)
+    for (int p = 0; p < ATOLL_POLICIES; p++) {
+      if (!stage[p])
+        continue;
+      ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &f[p][r], &v[p][r]));
+      ATOLL_TRY_GOTO(err, done, update(s, stage[p], &u[r])); /* so that each meets new weights, as in training */
+    }
   for (int p = 0; p < ATOLL_POLICIES; p++) {
     t->blocks[p] = stage[p] ? bench_median(v[p], ROUNDS) * s->blocks / count : 0;
     t->forward[p] = stage[p] ? bench_median(f[p], ROUNDS) * s->blocks / count : 0;
