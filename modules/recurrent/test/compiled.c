@@ -27,7 +27,7 @@ static void check(uint64_t seed, const test_log *expected, const test_log *got) 
 /* Seeds first, first + 5 ...: of one choice of passes. */
 static void run_batch(uint64_t first, int n, const atoll_rec_params *params) {
   static test_log expected[BATCH][RANDOM_LOGS], got[BATCH][RANDOM_LOGS];
-  atoll_rec *c[BATCH];
+  atoll_rec *c[BATCH] = {NULL};
   atoll_rec_program *program[BATCH];
   atoll_rec_binding b[4];
   memset(expected, 0, sizeof expected);
