@@ -30,6 +30,7 @@ static const atoll_cli_flag flags[] = {
     {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9."},
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
     {"shape", "MxKxNxP", "mlp: only this shape; more widths make a longer chain."},
+    {"stage", "WIDTHxROWS", "mlp: training of two blocks on two ranks instead: cta, tensor parallel, pipeline."},
     {"trace", "FILE", "mlp: timeline of one pipelined run (256 rows, or --shape's) in Chrome trace format."},
     {"svg", "FILE", "mlp: the same as a picture."},
     {"device", "KIND", "mlp: cpu (default), or cuda: each layer on its owner's GPU, bf16."},

@@ -21,6 +21,7 @@
 #include "atoll/plugin.h"
 #include "atoll/rng.h"
 #include "ceiling.h"
+#include "mlp_stage.h"
 
 enum { MOST_REPEATS = 99, SETTINGS = 256, BLAS = ATOLL_CHAIN_WAYS, CHOSEN, ROWS };
 
@@ -485,6 +486,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   world w = {0};
   ceiling c;
   int64_t repeats;
+  const char *stage = atoll_cli_value(cli, "stage");
   ATOLL_TRY(bench_count(cli, "repeats", 9, 1, MOST_REPEATS, &repeats));
   w.repeats = (int)repeats;
   ATOLL_TRY(atoll_comm_create(MPI_COMM_WORLD, "mlp", NULL, &w.comm));
@@ -497,7 +499,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   if (err == ATOLL_OK)
     err = atoll_agree(MPI_COMM_WORLD, atoll_mem_create(0, 0, &w.mem));
   if (err == ATOLL_OK)
-    err = run_shapes(cli, &w, out);
+    err = stage ? mlp_stage(w.comm, stage, w.repeats, out) : run_shapes(cli, &w, out);
   ceiling_init(&c, MPI_COMM_WORLD, 1);
   /* Nobody reads it without the file, and a quick look need not try every library and shape. */
   int samples = !atoll_cli_value(cli, "json") ? 0 : repeats < 3 ? 2 : ceiling_round();

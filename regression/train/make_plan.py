@@ -2,7 +2,7 @@
 
 TEMPLATE is a saved plan of the same job on the same ranks: its head (digests, batch) is taken over. A PIPELINE is its stages, separated by '/'; a stage is
 FIRST-LAST:RANKS*COUNT,...: its layers (half-open) and its replicas, each one rank, or several tensor ranks joined by '+', and how many micro-batches it takes, in
-ascending order of micro-batches.
+ascending order of micro-batches; then, if it is not plain, ':' and the algorithm of its MLPs.
 Predictions are left out, as by a person.
 """
 import re
@@ -23,11 +23,11 @@ for p, pipeline in enumerate(pipelines):
     mine = sum(int(r.split("*")[1]) for r in stages[0].split(":")[1].split(","))
     out += ["  - first_micro_batch: %d" % first, "    micro_batches: %d" % mine, "    stages:"]
     for s, stage in enumerate(stages):
-        span, replicas = stage.split(":")
+        span, replicas, *mlp = stage.split(":")
         a, b = map(int, span.split("-"))
         places += [(p, s, layer) for layer in range(a, b)]
         out += ["      - chunks:", "          - [%d, %d]" % (a, b), "        in_flight: %d" % (len(stages) - s), "        ranges:",
-                "          - layers: [%d, %d]" % (a, b), "            policy: eager_flash", "            mlp: plain"]
+                "          - layers: [%d, %d]" % (a, b), "            policy: eager_flash", "            mlp: %s" % (mlp or ["plain"])[0]]
         out += ["            offload_%s: 0.0" % k for k in ("weights", "gradients", "optimizer", "activations")]
         out += ["        replicas:"]
         at = first

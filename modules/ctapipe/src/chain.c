@@ -156,8 +156,12 @@ static void lay_out(atoll_chain *c, struct cta_layout *l) {
     lay_backward(c, l);
 }
 
-static void describe_steps(atoll_chain *c) {
+static void describe_steps(atoll_chain *c, const atoll_chain_params *params, int rank, int ranks) {
   struct cta_view *v = &c->view;
+  c->params = *params;
+  v->rank = rank;
+  v->ranks = ranks;
+  v->micro = cta_micro_best();
   v->steps = v->products = c->params.layers + 1;
   for (int i = 0; i < v->steps; i++) {
     int layer = i > 0 ? i - 1 : 0;
@@ -184,7 +188,6 @@ static atoll_err open_tools(atoll_chain *c) {
   ATOLL_TRY(atoll_device_open("cpu", &p, &c->device));
   ATOLL_TRY(atoll_queue_create(c->device, "compute", &v->queue));
   ATOLL_TRY(atoll_kernels_get("cpu", &v->kernels));
-  v->micro = cta_micro_best();
   v->skip_waits = test && !strcmp(test, "skip-waits");
   return ATOLL_OK;
 }
@@ -197,14 +200,11 @@ static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_par
   *out = c;
   c->comm = comm;
   c->mem = mem;
-  c->params = *params;
   struct cta_view *v = &c->view;
-  v->rank = atoll_comm_rank(comm);
-  v->ranks = atoll_comm_size(comm);
+  describe_steps(c, params, atoll_comm_rank(comm), atoll_comm_size(comm));
   v->claims = params->claims;
   v->timeout = params->timeout;
   ATOLL_TRY(open_tools(c));
-  describe_steps(c);
   if (params->backward && !(v->scratch = aligned_alloc(64, CTA_TILE * CTA_TILE * sizeof(float))))
     return atoll_fail(ATOLL_NOMEM, "chain: scratch of a tile");
   return ATOLL_OK;
@@ -243,6 +243,19 @@ atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain
   l = (struct cta_layout){{0}, c->symmetric};
   lay_out(c, &l);
   *out = c;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_chain_measure(const atoll_chain_params *params, int rank, int ranks, size_t *bytes) {
+  struct layout l = {{0}, NULL};
+  ATOLL_TRY(check_params(params, ranks));
+  atoll_chain *c = calloc(1, sizeof *c);
+  if (!c)
+    return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof *c);
+  describe_steps(c, params, rank, ranks);
+  lay_out(c, &l);
+  *bytes = l.used[rank];
+  free(c);
   return ATOLL_OK;
 }
 

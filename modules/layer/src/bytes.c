@@ -17,9 +17,10 @@ typedef struct lists {
 static const int whole[] = {STEP_FORWARD, CALL_BACKWARD, -1}, halves[] = {STEP_FORWARD, STEP_INPUT, STEP_WEIGHT, -1};
 
 /* Of a block; planners ask for the same few over and over, for every layer of every slice. */
-static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy policy, int tensor, lists *out) {
+static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy policy, layer_way way, lists *out) {
   static _Thread_local struct {
-    int known, first, tensor;
+    int known, first;
+    layer_way way;
     atoll_policy policy;
     atoll_model_params config;
     lists l;
@@ -27,21 +28,22 @@ static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy polic
   static _Thread_local int next;
   const atoll_model_params *config = atoll_model_config(m);
   for (int i = 0; i < BLOCKS_REMEMBERED; i++)
-    if (memo[i].known && memo[i].policy == policy && memo[i].first == (layer == 1) && memo[i].tensor == tensor &&
+    if (memo[i].known && memo[i].policy == policy && memo[i].first == (layer == 1) &&
+        memo[i].way.tensor == way.tensor && memo[i].way.mlp == way.mlp &&
         memcmp(&memo[i].config, config, sizeof *config) == 0) {
       *out = memo[i].l;
       return ATOLL_OK;
     }
   block_plan b;
-  ATOLL_TRY(block_make(m, layer, policy, tensor, &b));
+  ATOLL_TRY(block_make(m, layer, policy, way, &b));
   out->saved = b.saved;
   out->carried = b.carried;
   for (int i = 0; i < CALLS; i++)
     out->work[i] = b.call[i].work;
-  tensor_sum_pieces(m, tensor, &out->sum);
+  tensor_sum_pieces(m, way.tensor, &out->sum);
   memo[next].known = 1;
   memo[next].first = layer == 1;
-  memo[next].tensor = tensor;
+  memo[next].way = way;
   memo[next].policy = policy;
   memcpy(&memo[next].config, config, sizeof *config);
   memo[next].l = *out;
@@ -49,7 +51,7 @@ static atoll_err block_lists(const atoll_model *m, int layer, atoll_policy polic
   return ATOLL_OK;
 }
 
-static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, int tensor, lists *out) {
+static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, layer_way way, lists *out) {
   memset(out, 0, sizeof *out);
   if (layer < 0 || layer >= atoll_model_layers(m))
     return atoll_fail(ATOLL_USAGE, "layer %d of a model with %d layers", layer, atoll_model_layers(m));
@@ -59,7 +61,7 @@ static atoll_err lists_of(const atoll_model *m, int layer, atoll_policy policy, 
     (atoll_model_causal(m) ? head_work_pieces : masked_work_pieces)(m, &out->work[0]);
     return ATOLL_OK;
   case ATOLL_LAYER_BLOCK:
-    return block_lists(m, layer, policy, tensor, out);
+    return block_lists(m, layer, policy, way, out);
   default:
     embed_work_pieces(m, &out->work[0]);
     return ATOLL_OK;
@@ -100,9 +102,9 @@ void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S) {
   return (void *)((uintptr_t)base + (uintptr_t)pieces_bytes(&before, B, S));
 }
 
-int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {
+int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy policy, layer_way way, int64_t B, int64_t S) {
   lists l;
-  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? pieces_bytes(&l.saved, B, S) : 0;
+  return lists_of(m, layer, policy, way, &l) == ATOLL_OK ? pieces_bytes(&l.saved, B, S) : 0;
 }
 
 int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy policy, int64_t B, int64_t S) {
@@ -110,16 +112,16 @@ int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy policy, i
                                                     : padded(layer_element(m) * atoll_model_config(m)->width * B * S);
 }
 
-int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int64_t B, int64_t S) {
+int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy policy, layer_way way, int64_t B, int64_t S) {
   lists l;
-  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? pieces_bytes(&l.carried, B, S) : 0;
+  return lists_of(m, layer, policy, way, &l) == ATOLL_OK ? pieces_bytes(&l.carried, B, S) : 0;
 }
 
-int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, int tensor, int in_halves, int64_t B,
+int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, layer_way way, int in_halves, int64_t B,
                         int64_t S) {
   lists l;
   int64_t most = 0;
-  if (lists_of(m, layer, policy, tensor, &l) != ATOLL_OK)
+  if (lists_of(m, layer, policy, way, &l) != ATOLL_OK)
     return 0;
   for (const int *i = in_halves ? halves : whole; *i >= 0; i++) {
     int64_t b = pieces_bytes(&l.work[*i], B, S);
@@ -152,13 +154,15 @@ static const atoll_sym *sym_bytes(const layer_pieces *p, atoll_syms *pool) {
 const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
                                          int tensor) {
   lists l;
-  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? sym_bytes(&l.saved, pool) : NULL;
+  return lists_of(m, layer, policy, (layer_way){tensor, ATOLL_MLP_PLAIN}, &l) == ATOLL_OK ? sym_bytes(&l.saved, pool)
+                                                                                          : NULL;
 }
 
 const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
                                            int tensor) {
   lists l;
-  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? sym_bytes(&l.carried, pool) : NULL;
+  return lists_of(m, layer, policy, (layer_way){tensor, ATOLL_MLP_PLAIN}, &l) == ATOLL_OK ? sym_bytes(&l.carried, pool)
+                                                                                          : NULL;
 }
 
 /* Whether list a never takes more than list b: its largest piece not more than b's largest, and so on. */
@@ -188,13 +192,17 @@ static const atoll_sym *largest_work(const lists *l, const int *calls, atoll_sym
 const atoll_sym *atoll_layer_work_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
                                         int tensor) {
   lists l;
-  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? largest_work(&l, whole, pool) : NULL;
+  return lists_of(m, layer, policy, (layer_way){tensor, ATOLL_MLP_PLAIN}, &l) == ATOLL_OK
+             ? largest_work(&l, whole, pool)
+             : NULL;
 }
 
 const atoll_sym *atoll_layer_half_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy policy,
                                         int tensor) {
   lists l;
-  return lists_of(m, layer, policy, tensor, &l) == ATOLL_OK ? largest_work(&l, halves, pool) : NULL;
+  return lists_of(m, layer, policy, (layer_way){tensor, ATOLL_MLP_PLAIN}, &l) == ATOLL_OK
+             ? largest_work(&l, halves, pool)
+             : NULL;
 }
 
 /* ---- products made again ---- */
@@ -218,7 +226,7 @@ const atoll_sym *atoll_layer_recompute_flops(const atoll_model *m, atoll_syms *p
     return NULL;
   if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
     return sum;
-  if (block_make(m, layer, policy, 1, &b) != ATOLL_OK)
+  if (block_make(m, layer, policy, layer_alone, &b) != ATOLL_OK)
     return NULL;
   const schedule *s = &b.call[CALL_BACKWARD];
   for (int i = 0; i < s->n; i++)

@@ -96,7 +96,7 @@ static atoll_err allocate(atoll_decode *d, atoll_mem *mem) {
   const atoll_model_params *c = d->config;
   int64_t each = (int64_t)atoll_dtype_bytes(d->e.kernels->dtype), slots = d->p.slots;
   block_plan b;
-  ATOLL_TRY(block_make(d->m, 1, ATOLL_POLICY_EXACT2, 1, &b));
+  ATOLL_TRY(block_make(d->m, 1, ATOLL_POLICY_EXACT2, layer_alone, &b));
   ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, param_bytes(d, atoll_model_params_count(d->m)), &d->param));
   ATOLL_TRY(take(mem, ATOLL_MEM_ACTIVATION, atoll_decode_cache_bytes(d->m, &d->p, d->e.kernels->dtype), &d->cache));
   for (int i = 0; i < 2; i++)

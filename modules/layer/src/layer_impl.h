@@ -4,6 +4,13 @@
 
 #include "atoll/layer.h"
 
+/* On how many tensor ranks a block is, and how it does its MLP there. */
+typedef struct layer_way {
+  int tensor;
+  atoll_mlp mlp;
+} layer_way;
+static const layer_way layer_alone = {1, ATOLL_MLP_PLAIN};
+
 /* Every buffer of a layer is a list of pieces; piece i holds rows x (row[i] + row_s[i] S) bytes, padded to 64, where
  * rows = min(B S, max_rows). Layout in memory and the expressions that planners count with come from the same list
  * (bytes.c).
@@ -25,10 +32,10 @@ int64_t layer_element(const atoll_model *m);
 int64_t pieces_bytes(const layer_pieces *p, int64_t B, int64_t S);
 /* Start of piece i in a buffer. */
 void *piece(const layer_pieces *p, void *base, int i, int64_t B, int64_t S);
-int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
-int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int64_t B, int64_t S);
+int64_t layer_saved_size(const atoll_model *m, int layer, atoll_policy p, layer_way way, int64_t B, int64_t S);
+int64_t layer_carried_size(const atoll_model *m, int layer, atoll_policy p, layer_way way, int64_t B, int64_t S);
 /* Scratch of the largest call, with backward whole or in halves. */
-int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, int tensor, int in_halves, int64_t B,
+int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy p, layer_way way, int in_halves, int64_t B,
                         int64_t S);
 /* Bytes of the room for a layer's input at the start of its saved buffer. */
 int64_t layer_input_size(const atoll_model *m, int layer, atoll_policy p, int64_t B, int64_t S);
@@ -42,6 +49,16 @@ int layer_degree(const atoll_exec *e);
 int layer_rank(const atoll_exec *e);
 /* Scratch of a sum, beside that of the call. */
 void tensor_sum_pieces(const atoll_model *m, int tensor, layer_pieces *out);
+
+/* mlp.c: the pipelined MLP of one block, over the ranks of e->tensor. Each call is collective, enqueued on e->compute,
+ * and the same on all of them. */
+typedef struct layer_mlp layer_mlp;
+atoll_err mlp_check(const atoll_model *m, int tensor);
+atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int rank, int tensor, int64_t *bytes);
+atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, layer_mlp **out);
+void mlp_destroy(layer_mlp **mlp);
+/* Takes the layer's weights; those that another rank owns are not read. */
+atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e);
 
 /* Generating: attention adds what it makes to the cache. */
 typedef struct layer_cache {
@@ -66,6 +83,10 @@ typedef struct layer_call {
 
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);
 atoll_err tensor_sum(const layer_call *l, void *at);
+atoll_err mlp_forward(const layer_call *l, const void *x, void *y);
+atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx, int add);
+/* Adds what this rank owns of the gradients that mlp_input() made. */
+atoll_err mlp_weight(const layer_call *l);
 
 /* One norm over rows of C: LayerNorm, or RMSNorm when beta and mean are NULL. rstd (and mean) [rows] are written by
  * forward and read by the others. */

@@ -128,15 +128,15 @@ static atoll_attention_shape shape_of(const op_run *r) {
   int64_t D = c->width / c->heads;
   return (atoll_attention_shape){.B = r->l->c->B,
                                  .S = r->l->c->S,
-                                 .heads = c->heads / r->b->p.tensor,
+                                 .heads = c->heads / r->b->p.way.tensor,
                                  .head_dim = D,
                                  .scale = (float)(1 / __builtin_sqrt((double)D)),
-                                 .kv_heads = c->kv_heads / r->b->p.tensor,
+                                 .kv_heads = c->kv_heads / r->b->p.way.tensor,
                                  .q_row = width(r, r->op->in[0]),
                                  .kv_row = width(r, r->op->in[r->op->in[1] == NO_VALUE ? 0 : 1]),
                                  .both_ways = !atoll_model_causal(r->l->m),
                                  .lengths = r->l->c->lengths,
-                                 .first_head = layer_rank(r->l->e) * (c->heads / r->b->p.tensor)};
+                                 .first_head = layer_rank(r->l->e) * (c->heads / r->b->p.way.tensor)};
 }
 
 /* Queries (0), keys or values; at the value's place or (grad) its gradient's. They have places of their own, or lie
@@ -208,6 +208,16 @@ static atoll_err drop_input(const op_run *r) {
   atoll_drop drop = drop_here(r);
   return KERNELS->drop_backward(QUEUE, d_out(r), d_in(r, 0), r->l->c->B, r->l->c->S * width(r, r->op->out), &drop);
 }
+
+/* ---- pipelined MLP ---- */
+
+static atoll_err mlp_op_forward(const op_run *r) { return mlp_forward(r->l, in_of(r, 0), out_of(r)); }
+
+static atoll_err mlp_op_input(const op_run *r) {
+  return mlp_input(r->l, in_of(r, 0), d_out(r), d_in(r, 0), r->step->add[0]);
+}
+
+static atoll_err mlp_op_weight(const op_run *r) { return mlp_weight(r->l); }
 
 /* ---- residual ---- */
 
@@ -326,6 +336,7 @@ const op_type op_types[OP_KINDS] = {
     [OP_GATE] = {0, 1, NEED_IN, 0, gate_forward, gate_input, NULL},
     [OP_DROP] = {0, 1, 0, 0, drop_forward, drop_input, NULL},
     [OP_RESIDUAL] = {1, 0, 0, 0, residual_forward, residual_input, NULL},
+    [OP_MLP] = {1, 0, NEED_IN, 0, mlp_op_forward, mlp_op_input, mlp_op_weight},
     [OP_NORM_HAT] = {0, 0, NEED_EXTRA, NEED_EXTRA, hat_forward, hat_input, hat_weight},
     [OP_AFFINE] = {0, 0, 0, 0, affine_forward, NULL, NULL},
     [OP_ATTENTION_KEPT] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_kept_forward, attention_kept_input,

@@ -7,7 +7,7 @@
 #ifndef ATOLL_LAYER_PROGRAM_H
 #define ATOLL_LAYER_PROGRAM_H
 
-#include "atoll/layer.h"
+#include "layer_impl.h"
 
 enum { PROGRAM_VALUES = 40, PROGRAM_OPS = 24 };
 
@@ -46,6 +46,7 @@ typedef enum op_kind {
   OP_GATE,       /* SwiGLU: in[0] through its nonlinearity, times in[1] */
   OP_DROP,
   OP_RESIDUAL,
+  OP_MLP, /* two products and the GELU between them, pipelined; second: those of the second product */
   /* what policies put in place of these, or beside them (kernel_keep.h) */
   OP_NORM_HAT,       /* a norm that keeps what it normalised: extra[0], and 1/deviation: extra[1] */
   OP_AFFINE,         /* and its result from that */
@@ -73,9 +74,10 @@ typedef struct program_op {
   int extra[OP_EXTRAS];   /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
   int scratch;            /* a value that only lives while its backward runs */
   int weight, bias;       /* positions in atoll_model_layer_params(), or -1 */
-  atoll_rng_site site;    /* of its dropout */
-  int drops;              /* whether the model has dropout here */
-  int erf;                /* GELU by the error function instead of tanh */
+  int second_weight, second_bias;
+  atoll_rng_site site; /* of its dropout */
+  int drops;           /* whether the model has dropout here */
+  int erf;             /* GELU by the error function instead of tanh */
   int64_t turned_heads;
   op_split split;
   int parts; /* of SPLIT_COLUMNS: matrices above each other in its matrix, each of which is divided: 3 of queries, keys
@@ -93,7 +95,8 @@ enum {
 
 typedef struct program {
   unsigned style;
-  int tensor; /* ranks that values between products cut in columns and in rows are divided among; widths are one's */
+  /* Values between products cut in columns and in rows are divided among tensor ranks; widths are one's. */
+  layer_way way;
   int64_t element;                     /* bytes of a VALUE_MODEL */
   int values, ops, agains;             /* operations that only make values again are counted apart */
   program_value value[PROGRAM_VALUES]; /* value 0 is the block's input */
@@ -106,8 +109,8 @@ typedef struct program {
 
 enum { PROGRAM_X = 0 };
 
-/* The program of a block, on one of `tensor` ranks. INTERNAL: the family has none. */
-atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, int tensor, program *out);
+/* The program of a block on one rank. INTERNAL: the family has none. */
+atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, layer_way way, program *out);
 
 static inline int program_y(const program *p) { return p->op[p->ops - 1].out; }
 

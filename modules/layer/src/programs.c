@@ -59,7 +59,7 @@ static int put_columns(program *p, int in, int weight, int bias, value_role role
   program_op *o = put_op(p, OP_LINEAR, in, NO_VALUE);
   o->weight = weight, o->bias = bias;
   o->split = SPLIT_COLUMNS, o->parts = 1;
-  o->out = put_value(p, role, VALUE_MODEL, width / p->tensor);
+  o->out = put_value(p, role, VALUE_MODEL, width / p->way.tensor);
   if (role == ROLE_F && p->style & STYLE_PACK)
     put_pack(p, o->out);
   return o->out;
@@ -79,10 +79,17 @@ static int put_square(program *p, value_type type, int64_t heads) { /* [B, heads
   return v;
 }
 
+static int put_mlp(program *p, int in, int weight, int bias, int second_weight, int second_bias) {
+  program_op *o = put_op(p, OP_MLP, in, NO_VALUE);
+  o->weight = weight, o->bias = bias;
+  o->second_weight = second_weight, o->second_bias = second_bias;
+  return o->out = put_value(p, ROLE_PASSING, VALUE_MODEL, p->value[in].width);
+}
+
 /* By heads: each tensor rank has its share of them. */
 static int put_attention(program *p, int qkv, int64_t heads, int64_t width, int drops) {
   program_op *o = put_op(p, p->style & STYLE_SOFTMAX ? OP_ATTENTION_KEPT : OP_ATTENTION, qkv, NO_VALUE);
-  heads /= p->tensor, width /= p->tensor;
+  heads /= p->way.tensor, width /= p->way.tensor;
   o->site = ATOLL_RNG_DROP_ATTENTION, o->drops = drops;
   o->out = put_value(p, ROLE_O, VALUE_MODEL, width);
   o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, heads);
@@ -140,9 +147,14 @@ static void gpt2(const atoll_model_params *c, program *p) {
   int z1 = put_rows(p, o, PROJ_W, PROJ_B, H);
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int ln2 = put_norm(p, r1, LN2_W, LN2_B);
-  int f = put_columns(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
-  int g = put_activation(p, f, 0);
-  int z2 = put_rows(p, g, OUT_W, OUT_B, H);
+  int z2;
+  if (p->way.mlp == ATOLL_MLP_CTA) {
+    z2 = put_mlp(p, ln2, FC_W, FC_B, OUT_W, OUT_B);
+  } else {
+    int f = put_columns(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
+    int g = put_activation(p, f, 0);
+    z2 = put_rows(p, g, OUT_W, OUT_B, H);
+  }
   (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 
@@ -152,7 +164,7 @@ static int put_heads(program *p, const atoll_model_params *c, int in, const int 
   int part[3];
   for (int i = 0; i < 3; i++) {
     part[i] = put_columns(p, in, weight[i], bias[i], ROLE_QKV, heads[i] * D);
-    p->op[p->ops - 1].turned_heads = turned && i < 2 ? heads[i] / p->tensor : 0;
+    p->op[p->ops - 1].turned_heads = turned && i < 2 ? heads[i] / p->way.tensor : 0;
   }
   int o = put_attention(p, part[0], c->heads, c->width, c->dropout > 0);
   p->op[p->ops - 1].in[1] = part[1];
@@ -282,11 +294,11 @@ static int keeps(const program *p, int v, unsigned roles) {
   return maker->kind == OP_NORM || maker->kind == OP_NORM_HAT || keeps(p, maker->out, roles);
 }
 
-atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, int tensor, program *out) {
+atoll_err program_make(const atoll_model *m, int layer, atoll_policy policy, layer_way way, program *out) {
   const atoll_model_params *c = atoll_model_config(m);
   memset(out, 0, sizeof *out);
   out->style = policies[policy].style;
-  out->tensor = tensor;
+  out->way = way;
   out->element = (int64_t)atoll_dtype_bytes((atoll_dtype)c->dtype);
   switch (c->family) {
   case ATOLL_FAMILY_GPT2:
@@ -311,7 +323,8 @@ void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy policy, int6
                       int64_t *mlp) {
   program p;
   *whole = *attention = *mlp = 0;
-  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK || program_make(m, layer, policy, 1, &p) != ATOLL_OK)
+  if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK ||
+      program_make(m, layer, policy, layer_alone, &p) != ATOLL_OK)
     return;
   for (int v = 0; v < p.values; v++) {
     value_role role = p.value[v].role;
@@ -331,5 +344,5 @@ int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy policy
   program p;
   if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)
     return atoll_model_layer_kind(m, layer) == ATOLL_LAYER_HEAD;
-  return program_make(m, layer, policy, 1, &p) == ATOLL_OK && p.kept[PROGRAM_X];
+  return program_make(m, layer, policy, layer_alone, &p) == ATOLL_OK && p.kept[PROGRAM_X];
 }

@@ -381,9 +381,9 @@ static atoll_err make_halves(const program *p, block_plan *out) {
   return w.err;
 }
 
-atoll_err block_make(const atoll_model *m, int layer, atoll_policy policy, int tensor, block_plan *out) {
+atoll_err block_make(const atoll_model *m, int layer, atoll_policy policy, layer_way way, block_plan *out) {
   memset(out, 0, sizeof *out);
-  ATOLL_TRY(program_make(m, layer, policy, tensor, &out->p));
+  ATOLL_TRY(program_make(m, layer, policy, way, &out->p));
   block_saved(&out->p, &out->saved);
   ATOLL_TRY(make_forward(&out->p, out));
   ATOLL_TRY(make_backward(&out->p, out));

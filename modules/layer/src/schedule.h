@@ -51,7 +51,7 @@ typedef struct block_plan {
 
 /* Saved pieces alone are cheaper to work out. Piece 0 is the room for the block's input, when the policy keeps it. */
 void block_saved(const program *p, layer_pieces *out);
-atoll_err block_make(const atoll_model *m, int layer, atoll_policy policy, int tensor, block_plan *out);
+atoll_err block_make(const atoll_model *m, int layer, atoll_policy policy, layer_way way, block_plan *out);
 
 /* ---- what schedules ask of the kinds of operations (ops.c) ---- */
 

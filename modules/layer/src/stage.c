@@ -32,7 +32,8 @@ struct atoll_stage {
   const atoll_model *m;
   atoll_exec e;
   int first, last, slots, partials, train;
-  int tensor, tensor_rank;
+  layer_way way;
+  int tensor_rank;
   int64_t B, S;
   atoll_policy *policy;
   /* parameters of this stage in flat order: what this rank holds of each */
@@ -52,6 +53,8 @@ struct atoll_stage {
   int blocks;    /* a parameter is one, or several behind one another where tensor ranks divide it */
   int *block_of; /* parameter's index */
   atoll_tensor *view[4];
+  layer_mlp **mlp; /* of each layer, NULL where it is plain */
+  int changed;     /* parameters, since the MLPs took theirs */
 };
 
 static int64_t padded_elements(int64_t n) { return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS; }
@@ -71,6 +74,8 @@ static atoll_err check(const atoll_model *m, const atoll_stage_params *p) {
   if (p->tensor > 1 && (p->tensor_rank < 0 || p->tensor_rank >= p->tensor))
     return atoll_fail(ATOLL_USAGE, "stage of tensor rank %d of %d", p->tensor_rank, p->tensor);
   ATOLL_TRY(atoll_layer_check_tensor(m, p->tensor > 1 ? p->tensor : 1));
+  if (p->mlp == ATOLL_MLP_CTA)
+    ATOLL_TRY(mlp_check(m, p->tensor));
   for (int l = p->first; p->policy && l < p->last; l++)
     if ((unsigned)p->policy[l - p->first] >= ATOLL_POLICIES)
       return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", l, (int)p->policy[l - p->first]);
@@ -91,9 +96,9 @@ static struct sizes sizes_of(const atoll_stage *s) {
   z.pass = layer_element(s->m) * s->B * s->S * atoll_model_config(s->m)->width;
   for (int l = s->first; l < s->last; l++) {
     atoll_policy p = s->policy[l - s->first];
-    int64_t saved = layer_saved_size(s->m, l, p, s->tensor, s->B, s->S);
-    int64_t carried = layer_carried_size(s->m, l, p, s->tensor, s->B, s->S);
-    int64_t work = layer_work_size(s->m, l, p, s->tensor, in_halves(s, l), s->B, s->S);
+    int64_t saved = layer_saved_size(s->m, l, p, s->way, s->B, s->S);
+    int64_t carried = layer_carried_size(s->m, l, p, s->way, s->B, s->S);
+    int64_t work = layer_work_size(s->m, l, p, s->way, in_halves(s, l), s->B, s->S);
     z.slot += saved;
     z.carried = in_halves(s, l) ? carried : z.carried;
     z.scratch = saved > z.scratch ? saved : z.scratch;
@@ -109,7 +114,7 @@ static struct sizes sizes_of(const atoll_stage *s) {
 static atoll_err add_param(atoll_stage *s, int param) {
   atoll_tensor block[ATOLL_LAYER_BLOCKS];
   int n;
-  ATOLL_TRY(atoll_layer_blocks(s->m, param, s->tensor_rank, s->tensor, block, &n));
+  ATOLL_TRY(atoll_layer_blocks(s->m, param, s->tensor_rank, s->way.tensor, s->way.mlp, block, &n));
   s->index[s->n] = param;
   s->offset[s->n] = s->params;
   for (int i = 0; i < n; i++)
@@ -197,7 +202,7 @@ static atoll_err views(atoll_stage *s) {
     atoll_tensor block[ATOLL_LAYER_BLOCKS];
     int n;
     int64_t offset = s->offset[i];
-    ATOLL_TRY(atoll_layer_blocks(s->m, s->index[i], s->tensor_rank, s->tensor, block, &n));
+    ATOLL_TRY(atoll_layer_blocks(s->m, s->index[i], s->tensor_rank, s->way.tensor, s->way.mlp, block, &n));
     for (int j = 0; j < n; j++, at++) {
       s->block_of[at] = s->index[i];
       for (int k = 0; k < 4; k++) {
@@ -212,6 +217,9 @@ static atoll_err views(atoll_stage *s) {
 }
 
 static void release(atoll_stage *s, atoll_mem *mem) {
+  for (int l = 0; s->mlp && l < s->last - s->first; l++)
+    mlp_destroy(&s->mlp[l]);
+  free(s->mlp);
   atoll_arena_destroy(&s->e.work);
   for (int i = 0; i < 2; i++) {
     atoll_mem_free(mem, &s->pass[i]);
@@ -247,7 +255,7 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
   s->first = p->first, s->last = p->last;
   s->B = p->B, s->S = p->S;
   s->train = !!p->train;
-  s->tensor = p->tensor > 1 ? p->tensor : 1;
+  s->way = (layer_way){p->tensor > 1 ? p->tensor : 1, p->mlp};
   s->tensor_rank = p->tensor > 1 ? p->tensor_rank : 0;
   s->slots = s->train ? p->slots : 0;
   s->partials = s->train ? p->partials : 0;
@@ -263,6 +271,22 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
   return ATOLL_OK;
 }
 
+static int pipelined(const atoll_stage *s, int layer) {
+  return s->way.mlp == ATOLL_MLP_CTA && atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_BLOCK;
+}
+
+/* Collective over tensor ranks, which have come this far all or not at all. */
+static atoll_err make_mlps(atoll_stage *s) {
+  s->mlp = calloc((size_t)(s->last - s->first), sizeof *s->mlp);
+  if (!s->mlp)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a list of %d layers", s->last - s->first);
+  for (int l = s->first; l < s->last; l++)
+    if (pipelined(s, l))
+      ATOLL_TRY(mlp_create(s->m, l, s->B * s->S, &s->e, &s->mlp[l - s->first]));
+  s->changed = 1;
+  return ATOLL_OK;
+}
+
 atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   atoll_stage *s = NULL;
   atoll_mem *mem = NULL;
@@ -272,6 +296,12 @@ atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, i
   ATOLL_TRY_GOTO(err, done, allocate(s, mem));
   for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
     bytes[c] = atoll_mem_current(mem, (atoll_mem_category)c);
+  int64_t one = 0;
+  for (int l = s->first; l < s->last; l++)
+    if (pipelined(s, l)) {
+      ATOLL_TRY_GOTO(err, done, mlp_bytes(m, s->B * s->S, s->tensor_rank, s->way.tensor, &one));
+      bytes[ATOLL_MEM_COMM] += one;
+    }
 done:
   release(s, mem);
   atoll_mem_destroy(&mem, NULL);
@@ -284,9 +314,9 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
     return atoll_fail(ATOLL_USAGE, "stage without memory, compute queue, kernels or result");
   atoll_stage *s = NULL;
   ATOLL_TRY(begin(m, p, &s));
-  if (layer_degree(e) != s->tensor || layer_rank(e) != s->tensor_rank) {
+  if (layer_degree(e) != s->way.tensor || layer_rank(e) != s->tensor_rank) {
     atoll_err other = atoll_fail(ATOLL_USAGE, "stage of tensor rank %d of %d, its group has rank %d of %d",
-                                 s->tensor_rank, s->tensor, layer_rank(e), layer_degree(e));
+                                 s->tensor_rank, s->way.tensor, layer_rank(e), layer_degree(e));
     release(s, NULL);
     return other;
   }
@@ -299,8 +329,15 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
   s->e = *e;
   s->e.work = NULL;
   atoll_err err;
-  ATOLL_TRY_GOTO(err, undo, allocate(s, e->mem));
-  ATOLL_TRY_GOTO(err, undo, views(s));
+  err = allocate(s, e->mem);
+  if (err == ATOLL_OK)
+    err = views(s);
+  if (s->way.mlp == ATOLL_MLP_CTA)
+    err = atoll_agree(atoll_comm_mpi(e->tensor), err);
+  if (err == ATOLL_OK)
+    err = make_mlps(s);
+  if (err != ATOLL_OK)
+    goto undo;
   *out = s;
   return ATOLL_OK;
 undo:
@@ -335,7 +372,7 @@ static char *saved_at(const atoll_stage *s, const struct slot *slot, int layer, 
   if (s->first > 0)
     at -= (uintptr_t)layer_input_size(s->m, s->first, s->policy[0], s->B, s->S);
   for (int l = s->first; l < layer; l++)
-    at += (uintptr_t)layer_saved_size(s->m, l, s->policy[l - s->first], s->tensor, s->B, s->S);
+    at += (uintptr_t)layer_saved_size(s->m, l, s->policy[l - s->first], s->way, s->B, s->S);
   return (char *)at;
 }
 
@@ -347,6 +384,7 @@ static void *copy_of(const atoll_stage *s, int at) {
 static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b) {
   int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
   memset(b, 0, sizeof *b);
+  b->mlp = s->mlp[layer - s->first];
   for (int i = 0; i < k; i++) {
     int at = s->map[(layer - s->first) * LAYER_PARAMS + i];
     b->weight[i] = s->copy ? (const void *)copy_of(s, at) : s->param + s->offset[at];
@@ -371,6 +409,18 @@ static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c)
   return ATOLL_OK;
 }
 
+/* Pipelined MLPs hold their weights in a form of their own, made from the parameters once per update. */
+static atoll_err refresh_mlps(atoll_stage *s) {
+  for (int l = s->first; l < s->last && s->changed; l++) {
+    atoll_layer_buffers b;
+    weights(s, l, -1, &b);
+    if (b.mlp)
+      ATOLL_TRY(mlp_set(&b, &s->e));
+  }
+  s->changed = 0;
+  return ATOLL_OK;
+}
+
 atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, const void *x, const int32_t *tokens,
                               const int32_t *targets, void *y, float *loss) {
   ATOLL_TRY(check_call(s, slot, c));
@@ -380,6 +430,7 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
   struct slot *sl = s->train ? &s->slot[slot] : NULL;
   if (sl && sl->busy)
     return atoll_fail(ATOLL_USAGE, "activation slot %d is in use: its backward has not been called", slot);
+  ATOLL_TRY(refresh_mlps(s));
   const void *in = x;
   int turn = 0;
   for (int l = s->first; l < s->last; l++) {
@@ -532,6 +583,7 @@ static atoll_rounding rounding_of(const atoll_stage *s, int at, const atoll_roun
 atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p) {
   if (partial < 0 || partial >= s->partials || !p)
     return atoll_fail(ATOLL_USAGE, "AdamW with gradient buffer %d of %d", partial, s->partials);
+  s->changed = 1;
   for (int i = 0; i < s->n; i++) {
     const atoll_model_param *mp = atoll_model_param_at(s->m, s->index[i]);
     int64_t at = s->offset[i];
@@ -545,6 +597,7 @@ atoll_err atoll_stage_adamw(atoll_stage *s, int partial, const atoll_adamw *p) {
 }
 
 atoll_err atoll_stage_refresh(atoll_stage *s, const atoll_rounding *rounding) {
+  s->changed = 1;
   for (int i = 0; i < s->n && s->copy && !atoll_mem_counting(s->e.mem); i++) {
     atoll_rounding mine = rounding_of(s, i, rounding);
     ATOLL_TRY(s->e.kernels->copy_weights(s->e.compute, s->param + s->offset[i], copy_of(s, i), s->count[i], &mine));

@@ -10,6 +10,8 @@
 #include "program.h"
 #include "schedule.h"
 
+#include <string.h>
+
 enum { SUM_BYTES = 4 << 20 }; /* of a sum's pieces */
 
 int layer_degree(const atoll_exec *e) { return e->tensor ? atoll_comm_size(e->tensor) : 1; }
@@ -58,28 +60,38 @@ atoll_err atoll_layer_check_tensor(const atoll_model *m, int degree) {
   return ATOLL_OK;
 }
 
-/* The product that has the parameter for its matrix or bias; NULL: none. */
-static const program_op *user_of(const atoll_model *m, const program *p, int layer, int param) {
-  int list[LAYER_PARAMS], n = atoll_model_layer_params(m, layer, list, LAYER_PARAMS);
+/* The operation that has the parameter for its matrix or bias (1), or those of its second product (2); 0: none. */
+static int user_of(const atoll_model *m, const program *p, int layer, int param, const program_op **user) {
+  int list[LAYER_PARAMS], n = atoll_model_layer_params(m, layer, list, LAYER_PARAMS), at = 0;
+  while (at < n && list[at] != param)
+    at++;
   for (int i = 0; i < p->ops; i++) {
-    const program_op *o = &p->op[i];
-    if (o->split != SPLIT_NONE && ((o->weight >= 0 && o->weight < n && list[o->weight] == param) ||
-                                   (o->bias >= 0 && o->bias < n && list[o->bias] == param)))
-      return o;
+    const program_op *o = *user = &p->op[i];
+    if (o->kind == OP_MLP && (o->second_weight == at || o->second_bias == at))
+      return 2;
+    if (o->weight == at || o->bias == at)
+      return 1;
   }
-  return NULL;
+  return 0;
 }
 
-atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank, int degree, atoll_tensor *block, int *n) {
+atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank, int degree, atoll_mlp mlp, atoll_tensor *block,
+                             int *n) {
   const atoll_model_param *mp = atoll_model_param_at(m, param);
   ATOLL_TRY(atoll_tensor_init(&block[0], mp->name, ATOLL_F32, mp->ndim, mp->shape, NULL));
   *n = 1;
   if (degree <= 1 || atoll_model_layer_kind(m, mp->layer) != ATOLL_LAYER_BLOCK)
     return ATOLL_OK;
   program p;
-  ATOLL_TRY(program_make(m, mp->layer, ATOLL_POLICY_EXACT2, degree, &p));
-  const program_op *o = user_of(m, &p, mp->layer, param);
-  if (!o || (o->split == SPLIT_ROWS && mp->ndim == 1))
+  ATOLL_TRY(program_make(m, mp->layer, ATOLL_POLICY_EXACT2, (layer_way){degree, mlp}, &p));
+  const program_op *o = NULL;
+  int use = user_of(m, &p, mp->layer, param, &o);
+  if (use && o->kind == OP_MLP) { /* one rank has a matrix, as in ctapipe.h */
+    if (rank != (use - 1) * degree / 2)
+      memset(block[0].local, 0, sizeof block[0].local);
+    return ATOLL_OK;
+  }
+  if (!use || o->split == SPLIT_NONE || (o->split == SPLIT_ROWS && mp->ndim == 1))
     return ATOLL_OK;
   int dim = o->split == SPLIT_ROWS, parts = o->split == SPLIT_ROWS ? 1 : o->parts;
   int64_t part = mp->shape[dim] / parts, mine = part / degree;

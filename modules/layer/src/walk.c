@@ -49,7 +49,8 @@ static atoll_err run_step(op_run *r, const step *s) {
 /* Scratch is released when the call that uses it is enqueued: later users are behind it in the same queue. */
 atoll_err block_run(const layer_call *l, int call, const void *x, void *y, const void *dy, void *dx) {
   block_plan b;
-  ATOLL_TRY(block_make(l->m, l->layer, l->policy, layer_degree(l->e), &b));
+  ATOLL_TRY(block_make(l->m, l->layer, l->policy,
+                       (layer_way){layer_degree(l->e), l->b->mlp ? ATOLL_MLP_CTA : ATOLL_MLP_PLAIN}, &b));
   const schedule *s = &b.call[call];
   if (!x && b.p.kept[PROGRAM_X])
     return atoll_fail(ATOLL_USAGE, "layer %d: input missing", l->layer);

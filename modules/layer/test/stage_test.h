@@ -42,6 +42,7 @@ static inline atoll_model *model_of(int64_t layers, int64_t width, int64_t heads
 typedef struct rig {
   const atoll_model *m;
   atoll_exec e;
+  atoll_mlp mlp;
   int64_t spare; /* stages are made for so many more samples, and tokens of each, than a call has */
 } rig;
 
@@ -146,7 +147,8 @@ static inline result run_samples(rig *r, const int *cuts, int stages, atoll_poli
                             .partials = 1,
                             .train = 1,
                             .tensor = r->e.tensor ? atoll_comm_size(r->e.tensor) : 0,
-                            .tensor_rank = r->e.tensor ? atoll_comm_rank(r->e.tensor) : 0};
+                            .tensor_rank = r->e.tensor ? atoll_comm_rank(r->e.tensor) : 0,
+                            .mlp = r->mlp};
     OK(atoll_stage_create(r->m, &p, &r->e, &stage[k]));
     OK(atoll_stage_init(stage[k], 42));
     OK(atoll_stage_zero_grad(stage[k], 0));

@@ -1,6 +1,7 @@
 /* Two and four tensor ranks against one, by small models of each family with dropout and padding: losses and every
  * gradient agree but for the order of sums, what no rank divides has the same bits on all of them, initial values are
- * those of one rank, and bytes are what was said. Also: heads that the degree does not divide are refused. */
+ * those of one rank, and bytes are what was said; and so with a pipelined MLP. Also: heads that the degree does not
+ * divide are refused. */
 #include "stage_test.h"
 
 #include "mpi_check.h"
@@ -36,19 +37,24 @@ static samples sample(const atoll_model *m) {
   return s;
 }
 
-/* Whether ranks have a part each. */
-static int divided(const atoll_model *m, int param, int degree) {
+/* Whether ranks have a part each, or one of them all of it. */
+static int divided(const atoll_model *m, int param, int degree, atoll_mlp mlp) {
   atoll_tensor block[ATOLL_LAYER_BLOCKS];
-  int n;
-  int64_t mine = 0;
-  CHECK_OK(atoll_layer_blocks(m, param, 0, degree, block, &n));
-  for (int i = 0; i < n; i++)
-    mine += atoll_tensor_local_count(&block[i]);
-  CHECK(mine == elements(atoll_model_param_at(m, param)) || mine * degree == elements(atoll_model_param_at(m, param)));
-  return mine < elements(atoll_model_param_at(m, param));
+  int n, apart = 0;
+  int64_t sum = 0, all = elements(atoll_model_param_at(m, param));
+  for (int k = 0; k < degree; k++) {
+    int64_t mine = 0;
+    CHECK_OK(atoll_layer_blocks(m, param, k, degree, mlp, block, &n));
+    for (int i = 0; i < n; i++)
+      mine += atoll_tensor_local_count(&block[i]);
+    apart |= mine < all;
+    sum += mine;
+  }
+  CHECK(sum == (apart ? all : degree * all));
+  return apart;
 }
 
-static void compare(const atoll_model *m, atoll_comm *group, result *got, const result *want) {
+static void compare(const atoll_model *m, atoll_comm *group, atoll_mlp mlp, result *got, const result *want) {
   int degree = atoll_comm_size(group), matrices = 0;
   for (int64_t i = 0; i < want->losses; i++)
     CHECK(fabs(got->loss[i] - want->loss[i]) <= tolerance * (1 + fabs(want->loss[i])));
@@ -61,7 +67,7 @@ static void compare(const atoll_model *m, atoll_comm *group, result *got, const 
   for (int p = 0; p < atoll_model_params_count(m); p++) {
     int64_t n = elements(atoll_model_param_at(m, p));
     float *g = got->grad + at;
-    if (divided(m, p, degree)) {
+    if (divided(m, p, degree, mlp)) {
       MPI_Allreduce(MPI_IN_PLACE, g, (int)n, MPI_FLOAT, MPI_SUM, atoll_comm_mpi(group));
       matrices++;
     } else {
@@ -93,15 +99,16 @@ static void set_vectors(const atoll_model *m, int param, float *values, int64_t 
     values[e] += 0.1f * (float)(param % 5 - 2);
 }
 
-static void gradients(atoll_comm *group, int family, const char *device, atoll_policy policy, const int *cuts,
-                      int stages) {
+static void gradients(atoll_comm *group, int family, atoll_mlp mlp, const char *device, atoll_policy policy,
+                      const int *cuts, int stages) {
   atoll_model *m = make(family);
   samples given = sample(m);
   rig one = rig_open(m, "cpu", "cpu", 1, 0), many = rig_open(m, device, "cpu", 1, 0);
   many.e.tensor = group;
+  many.mlp = mlp;
   result want = run_samples(&one, cuts, stages, policy, B, S, MICRO, set_vectors, &given);
   result got = run_samples(&many, cuts, stages, policy, B, S, MICRO, set_vectors, &given);
-  compare(m, group, &got, &want);
+  compare(m, group, mlp, &got, &want);
   result_free(&want);
   result_free(&got);
   rig_close(&one);
@@ -110,12 +117,13 @@ static void gradients(atoll_comm *group, int family, const char *device, atoll_p
 }
 
 /* A stage of this rank, with its bytes. */
-static atoll_stage *stage_of(const rig *r, atoll_comm *group, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+static atoll_stage *stage_of(const rig *r, atoll_comm *group, atoll_mlp mlp, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   atoll_stage *s = NULL;
   atoll_stage_params p = {.last = L + 2, .B = B, .S = S, .slots = 1, .partials = 1, .train = 1};
   if (group) {
     p.tensor = atoll_comm_size(group);
     p.tensor_rank = atoll_comm_rank(group);
+    p.mlp = mlp;
   }
   CHECK_OK(atoll_stage_bytes(r->m, &p, bytes));
   CHECK_OK(atoll_stage_create(r->m, &p, &r->e, &s));
@@ -124,12 +132,12 @@ static atoll_stage *stage_of(const rig *r, atoll_comm *group, int64_t bytes[ATOL
   return s;
 }
 
-static void values_and_bytes(atoll_comm *group, int family) {
+static void values_and_bytes(atoll_comm *group, int family, atoll_mlp mlp) {
   atoll_model *m = make(family);
   rig one = rig_open(m, "cpu", "cpu", 1, 0), many = rig_open(m, "cpu", "cpu", 1, 0);
   many.e.tensor = group;
   int64_t whole[ATOLL_MEM_CATEGORIES], part[ATOLL_MEM_CATEGORIES];
-  atoll_stage *a = stage_of(&one, NULL, whole), *b = stage_of(&many, group, part);
+  atoll_stage *a = stage_of(&one, NULL, mlp, whole), *b = stage_of(&many, group, mlp, part);
   for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
     CHECK(atoll_mem_current(many.e.mem, (atoll_mem_category)c) == part[c]);
   CHECK(part[ATOLL_MEM_PARAMETER] < whole[ATOLL_MEM_PARAMETER] &&
@@ -165,6 +173,10 @@ static void refusals(void) {
   rig r = rig_open(m, "cpu", "cpu", 1, 0);
   atoll_stage *s = NULL;
   CHECK(atoll_stage_create(m, &p, &r.e, &s) == ATOLL_USAGE && strstr(atoll_err_message(), "rank 0 of 1"));
+  p.mlp = ATOLL_MLP_CTA;
+  CHECK(atoll_stage_bytes(m, &p, bytes) == ATOLL_UNSUPPORTED && strstr(atoll_err_message(), "family llama"));
+  p.tensor = 0;
+  CHECK(atoll_stage_bytes(m, &p, bytes) == ATOLL_USAGE);
   rig_close(&r);
   atoll_model_destroy(&m);
 }
@@ -178,11 +190,15 @@ int main(int argc, char **argv) {
   for (int degree = 2; degree <= check_size; degree *= 2) {
     CHECK_OK(atoll_comm_split(world, check_rank / degree, check_rank, "tensor", &group));
     for (int i = 0; i < 3; i++) {
-      gradients(group, families[i], "cpu", ATOLL_POLICY_EXACT20, whole, 1);
-      gradients(group, families[i], "async", ATOLL_POLICY_EAGER, whole, 1);
-      gradients(group, families[i], "cpu", ATOLL_POLICY_EXACT4, halves, 2);
-      values_and_bytes(group, families[i]);
+      gradients(group, families[i], ATOLL_MLP_PLAIN, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
+      gradients(group, families[i], ATOLL_MLP_PLAIN, "async", ATOLL_POLICY_EAGER, whole, 1);
+      gradients(group, families[i], ATOLL_MLP_PLAIN, "cpu", ATOLL_POLICY_EXACT4, halves, 2);
+      values_and_bytes(group, families[i], ATOLL_MLP_PLAIN);
     }
+    gradients(group, ATOLL_FAMILY_GPT2, ATOLL_MLP_CTA, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
+    gradients(group, ATOLL_FAMILY_GPT2, ATOLL_MLP_CTA, "async", ATOLL_POLICY_EAGER, whole, 1);
+    gradients(group, ATOLL_FAMILY_GPT2, ATOLL_MLP_CTA, "cpu", ATOLL_POLICY_EXACT4, halves, 2);
+    values_and_bytes(group, ATOLL_FAMILY_GPT2, ATOLL_MLP_CTA);
     atoll_comm_destroy(&group);
   }
   refusals();

@@ -54,7 +54,8 @@ static atoll_err accept_range(const atoll_plan_range *r, int p, int s) {
     snprintf(found, sizeof found, "%d layers", r->recompute);
     return refuse("recomputation of whole layers", p, s, found);
   }
-  if (strcmp(r->mlp, "plain") != 0)
+  atoll_mlp mlp;
+  if (atoll_mlp_parse(r->mlp, &mlp) != 0)
     return refuse("MLP algorithm", p, s, r->mlp);
   return ATOLL_OK;
 }
@@ -63,6 +64,13 @@ static atoll_err accept_range(const atoll_plan_range *r, int p, int s) {
 static atoll_err accept_degrees(const atoll_plan *plan, int p, int s) {
   const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
   char found[64];
+  for (int r = 0; r < stage->ranges; r++)
+    for (int l = stage->range[r].first; l < stage->range[r].last; l++)
+      if (strcmp(stage->range[r].mlp, atoll_mlp_name(team_mlp(plan, l))) != 0) {
+        snprintf(found, sizeof found, "layer %d has %s and %s", l, stage->range[r].mlp,
+                 atoll_mlp_name(team_mlp(plan, l)));
+        return refuse("several MLP algorithms", p, s, found);
+      }
   for (int l = stage->chunk[0].first; l < stage->chunk[0].last; l++)
     for (int r = 0; r < stage->replicas; r++)
       if (stage->replica[r].tensor != team_degree(plan, l)) {
@@ -104,7 +112,8 @@ static atoll_err checkpoint_bytes(const atoll_model *model, const atoll_plan *pl
     int blocks = 0;
     err = team_share(plan, model, i, rank, owners, plan->world, &share);
     if (err == ATOLL_OK && share.parts > 0)
-      err = atoll_layer_blocks(model, i, 0, s->replica[replica].tensor, block, &blocks);
+      err = atoll_layer_blocks(model, i, 0, s->replica[replica].tensor,
+                               team_mlp(plan, atoll_model_param_at(model, i)->layer), block, &blocks);
     for (int k = 0; k < STAGE_STORED * blocks && err == ATOLL_OK; k++)
       atoll_ckpt_share(&block[k % blocks], share.part, share.parts, &shares[n++]);
   }

@@ -39,6 +39,15 @@ int team_owners(const atoll_plan *plan, int layer, int tensor_rank, int *ranks, 
   return n;
 }
 
+atoll_mlp team_mlp(const atoll_plan *plan, int layer) {
+  atoll_mlp mlp = ATOLL_MLP_PLAIN;
+  for (int p = 0; p < plan->pipelines; p++)
+    for (int s = 0; s < plan->pipeline[p].stages; s++)
+      if (holds(&plan->pipeline[p].stage[s], layer))
+        (void)atoll_mlp_parse(plan->pipeline[p].stage[s].range[0].mlp, &mlp);
+  return mlp;
+}
+
 int team_degree(const atoll_plan *plan, int layer) {
   int most = 1;
   for (int p = 0; p < plan->pipelines; p++)
@@ -129,7 +138,7 @@ static team_range range_of(atoll_stage *stage, const atoll_stage_params *sp, con
         i++;
       return (team_range){at, (i + 1 < n ? (const float *)tensors[i + 1].data - base : all) - at};
     }
-  return (team_range){0, 0};
+  return (team_range){-1, 0};
 }
 
 /* Flat ranges of the segment's layers. All owners must get the same ones, also when one of them holds both uses of a
@@ -147,6 +156,8 @@ static atoll_err segment_ranges(const atoll_model *model, atoll_stage *stage, co
       int second_use = mp->tied_layer == layer;
       team_range r = range_of(stage, sp, mp, used[j], second_use);
       team_range *last = seg->ranges > 0 ? &seg->range[seg->ranges - 1] : NULL;
+      if (r.count == 0 && r.offset >= 0) /* another tensor rank has all of it */
+        continue;
       if (r.count == 0)
         return atoll_fail(ATOLL_INTERNAL, "gradients: %s is not on the stage of layers %d to %d", mp->name, sp->first,
                           sp->last - 1);
@@ -168,12 +179,15 @@ atoll_err team_share(const atoll_plan *plan, const atoll_model *model, int param
                      team_part *out) {
   int layer = atoll_model_param_at(model, param)->layer, degree = team_degree(plan, layer), n;
   int slot = atoll_plan_find(plan, rank).slot;
-  int64_t mine = 0;
-  atoll_tensor block[ATOLL_LAYER_BLOCKS];
-  ATOLL_TRY(atoll_layer_blocks(model, param, 0, degree, block, &n));
-  for (int i = 0; i < n; i++)
-    mine += atoll_tensor_local_count(&block[i]);
-  out->divided = mine < atoll_tensor_global_count(&block[0]);
+  out->divided = 0;
+  for (int k = 0; k < degree && !out->divided; k++) {
+    int64_t part = 0;
+    atoll_tensor block[ATOLL_LAYER_BLOCKS];
+    ATOLL_TRY(atoll_layer_blocks(model, param, k, degree, team_mlp(plan, layer), block, &n));
+    for (int i = 0; i < n; i++)
+      part += atoll_tensor_local_count(&block[i]);
+    out->divided = part < atoll_tensor_global_count(&block[0]);
+  }
   int tensor_rank = !out->divided ? -1 : slot > 0 ? slot % degree : 0;
   n = team_owners(plan, layer, tensor_rank, owners, cap);
   out->part = position(owners, n, rank);

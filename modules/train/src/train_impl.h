@@ -94,6 +94,7 @@ int64_t team_work_elements(const atoll_plan *plan, int pipeline, int stage);
 int team_owners(const atoll_plan *plan, int layer, int tensor_rank, int *ranks, int cap);
 /* Largest tensor degree of a replica that holds the layer; of any replica when layer < 0. */
 int team_degree(const atoll_plan *plan, int layer);
+atoll_mlp team_mlp(const atoll_plan *plan, int layer);
 /* owners: scratch of cap entries. */
 atoll_err team_share(const atoll_plan *plan, const atoll_model *model, int param, int rank, int *owners, int cap,
                      team_part *out);

@@ -78,6 +78,8 @@ ATOLL_API atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const a
                                        atoll_chain **out);
 ATOLL_API void atoll_chain_destroy(atoll_chain **chain); /* collective */
 ATOLL_API int atoll_chain_owner(const atoll_chain *chain, int layer);
+/** Local: what atoll_chain_bytes() will say on that rank of so many. */
+ATOLL_API atoll_err atoll_chain_measure(const atoll_chain_params *params, int rank, int ranks, size_t *bytes);
 /** Bytes of this rank's segment, and those of it that hold packed weights which other ranks may read when claims are
  * allowed. */
 ATOLL_API size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights);

@@ -62,6 +62,12 @@ ATOLL_API const char *atoll_policy_list(void);
  * what a mixture of these over stages does. */
 ATOLL_API int atoll_policy_automatic(atoll_policy p);
 
+/** How blocks do their MLP: each tensor rank its columns and rows, or each matrix on a rank of its own, the products
+ * pipelined by tiles through memory that the ranks of a node share (ctapipe.h; gpt2 alone). */
+typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA } atoll_mlp;
+ATOLL_API const char *atoll_mlp_name(atoll_mlp mlp);
+ATOLL_API int atoll_mlp_parse(const char *name, atoll_mlp *mlp); /* 0 or -1 */
+
 /** One micro-batch's identity: what random numbers and loss weights are keyed by. */
 typedef struct atoll_call {
   int64_t B, S; /* samples of this micro-batch, tokens per sample */
@@ -77,12 +83,12 @@ typedef struct atoll_call {
   int train;              /* 0: no dropout, nothing saved, no gradients */
 } atoll_call;
 
-/** Exact bytes as int expressions over variables "B", "S" of the pool, on one of `tensor` tensor ranks. saved: kept
- * from forward to backward by one micro-batch; work: scratch of the larger of forward and backward (arena-padded).
- * Where backward is called in halves, carried: kept from the first to the second; half: scratch of the largest of
- * forward and these two. The saved bytes of head, and of a block whose policy keeps it, begin with room for the input x
- * [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's first layer
- * has no such room when its x comes from another stage, which owns that buffer. */
+/** Exact bytes as int expressions over variables "B", "S" of the pool, on one of `tensor` tensor ranks, MLPs plain.
+ * saved: kept from forward to backward by one micro-batch; work: scratch of the larger of forward and backward
+ * (arena-padded). Where backward is called in halves, carried: kept from the first to the second; half: scratch of the
+ * largest of forward and these two. The saved bytes of head, and of a block whose policy keeps it, begin with room for
+ * the input x [B,S,H], where a stage lets the layer before write; layer code itself finds x by its argument. A stage's
+ * first layer has no such room when its x comes from another stage, which owns that buffer. */
 ATOLL_API const atoll_sym *atoll_layer_saved_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
                                                    int tensor);
 ATOLL_API const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p,
@@ -108,10 +114,11 @@ ATOLL_API void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy p,
  * USAGE names heads, key heads or columns that the degree does not divide. */
 ATOLL_API atoll_err atoll_layer_check_tensor(const atoll_model *m, int degree);
 /** What tensor rank `rank` of `degree` holds of a parameter: blocks of the whole, f32 without data, which lie behind
- * each other in a stage's buffers; n is 1, or ATOLL_LAYER_BLOCKS where one matrix has queries, keys and values. */
+ * each other in a stage's buffers; n is 1, or ATOLL_LAYER_BLOCKS where one matrix has queries, keys and values. A block
+ * is empty where another rank has all of a matrix. */
 #define ATOLL_LAYER_BLOCKS 3
-ATOLL_API atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank, int degree, atoll_tensor *block,
-                                       int *n);
+ATOLL_API atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank, int degree, atoll_mlp mlp,
+                                       atoll_tensor *block, int *n);
 
 /** Whether a layer's saved bytes hold its input. */
 ATOLL_API int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy p);
@@ -122,6 +129,7 @@ typedef struct atoll_layer_buffers {
   float *grad[16];        /* NULL entries are not wanted */
   void *saved;            /* saved_bytes; needed, as scratch, also when the call does not train */
   void *carried;          /* carried_bytes; of no use to a backward that is whole */
+  struct layer_mlp *mlp;  /* a stage's, of a block whose MLP is pipelined; NULL: plain */
 } atoll_layer_buffers;
 
 /** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
@@ -159,6 +167,7 @@ typedef struct atoll_stage_params {
   int partials;               /* gradient buffers: 1 + extra ones for the summation tree */
   int train;                  /* 0: parameters and workspace only */
   int tensor, tensor_rank;    /* the rank's place in e->tensor; 0, 0 without */
+  atoll_mlp mlp;              /* of its blocks; ATOLL_MLP_CTA on tensor ranks of one node */
 } atoll_stage_params;
 
 /** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without
@@ -191,8 +200,9 @@ ATOLL_API atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, 
 ATOLL_API int64_t atoll_stage_param_elements(const atoll_stage *s); /* flat, padded */
 ATOLL_API int64_t atoll_stage_grad_elements(const atoll_stage *s);
 ATOLL_API float *atoll_stage_flat_params(atoll_stage *s);
-/** After parameters were written from outside (loaded): makes what layers read of them, where that is another type.
- * Of `rounding` by_chance, seed and step count; step is the one that the parameters' last atoll_stage_adamw() had. */
+/** After parameters were written from outside (loaded): makes what layers read of them, where that is another type
+ * or form; all tensor ranks call. Of `rounding` by_chance, seed and step count; step is the one that the parameters'
+ * last atoll_stage_adamw() had. */
 ATOLL_API atoll_err atoll_stage_refresh(atoll_stage *s, const atoll_rounding *rounding);
 ATOLL_API float *atoll_stage_flat_grad(atoll_stage *s, int partial);
 /** Adds the second-use gradients of a tied tensor that this stage holds both uses of (embedding use + head use, in that

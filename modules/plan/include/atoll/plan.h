@@ -22,7 +22,7 @@ typedef struct atoll_plan_range { /* layers [first, last) with one treatment */
   int policy;    /* atoll_policy */
   int recompute; /* the first so many of these layers keep their input only; backward runs their forward again */
   double offload_weights, offload_gradients, offload_optimizer, offload_activations; /* fractions 0..1 */
-  char mlp[16]; /* "plain"; other algorithms are for later executors */
+  char mlp[16]; /* "plain"; "cta": pipelined by tiles over tensor ranks of a node (layer.h); others are for later */
 } atoll_plan_range;
 
 typedef struct atoll_plan_chunk { /* contiguous layers of a stage; more than one when interleaved */
