@@ -39,3 +39,12 @@ expect 64 "$(atoll atoll-bench)" mlp --shape 40x64
 # On a GPU where there is one; elsewhere the reason, and the code of the list.
 "$(atoll atoll-bench)" mlp --shape 40x64x64x64 --repeats 1 --device cuda > device.txt 2>&1 && code=0 || code=$?
 [ "$code" = 0 ] || { [ "$code" = 68 ] && grep -q "device kind cuda: " device.txt; } || fail "exit $code: $(cat device.txt)"
+# Training of a stage whose MLPs are pipelined, beside tensor parallel and a pipeline.
+run "$(atoll atoll-bench)" mlp --stage 64x24 --repeats 1 --json stage.json
+python3 - <<'PY' || fail "stage.json"
+import json
+t = json.load(open("stage.json"))["training"]
+assert (t["width"], t["rows"], t["blocks"], t["micro_batches"]) == (64, 24, 2, 4), t
+assert all(t[w + "_s"] > 0 for w in ("cta", "tensor", "pipeline")) and t["relative_error"] < 1e-5, t
+PY
+expect 64 "$(atoll atoll-bench)" mlp --stage 64

@@ -39,7 +39,7 @@ static const atoll_opt_def defs[] = {
      "which must agree."},
     {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
      "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data, and for "
-     "any target tensor parallelism."},
+     "any target tensor parallelism, which train executes, too."},
     {"objective", ATOLL_OPT_ENUM, FIELD(objective), "throughput", "throughput|price", "",
      "What is best: most tokens per second, or the least price of a step; prices are declared in cluster.yaml."},
     {"max_price", ATOLL_OPT_REAL, FIELD(max_price), "0", "0..1e12", "",
@@ -49,6 +49,10 @@ static const atoll_opt_def defs[] = {
     {"experts", ATOLL_OPT_INT, FIELD(experts), "0", "0..65536", "experts",
      "Plan as if every block's MLP were so many experts (plan.parallelizer=mist, plan.target=any); 0 = a plain MLP."},
     {"expert_top", ATOLL_OPT_INT, FIELD(expert_top), "2", "1..65536", "experts", "Experts that a token visits."},
+    {"mlp", ATOLL_OPT_ENUM, FIELD(mlp), "plain", "plain|cta", "",
+     "How stages on several tensor ranks do their MLP: each rank a part of every matrix, or each matrix on a rank of "
+     "its "
+     "own and products pipelined by tiles (gpt2)."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };

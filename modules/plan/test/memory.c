@@ -69,7 +69,14 @@ static void equals_layer_in(atoll_dtype dtype) {
           for (int slots = 1; slots <= 3; slots++)
             for (int partials = 1; partials <= 2; partials++) {
               const int64_t v[VARS] = {b, 29, slots, partials, 1, 1, 1, 1};
-              const atoll_stage_params p = {first, last, list, b, 29, slots, partials, 1, 0, 0};
+              const atoll_stage_params p = {.first = first,
+                                            .last = last,
+                                            .policy = list,
+                                            .B = b,
+                                            .S = 29,
+                                            .slots = slots,
+                                            .partials = partials,
+                                            .train = 1};
               int64_t want[ATOLL_MEM_CATEGORIES], sum = 0;
               assert_ok(atoll_stage_bytes(m, &p, want));
               bytes got = evaluate(&model, v);

@@ -113,6 +113,7 @@ typedef struct atoll_plan_params {
   int target;                                /* enum train|any: only axes train executes, or all */
   int64_t experts;                           /* every block's MLP as so many experts; 0 = plain. Planned, not trained */
   int64_t expert_top;                        /* of them that a token visits */
+  int mlp;                                   /* enum plain|cta: of stages on several tensor ranks */
   int objective;                             /* enum throughput|price */
   double max_price;                          /* of a step; 0 = no limit */
   double min_throughput;                     /* tokens/s; 0 = no limit */

@@ -101,7 +101,11 @@ static int degree_allowed(const grid_state *g, atoll_island_shape shape, const a
   int devices = shape.nodes * shape.per_node, data = devices / tensor;
   if (shape.per_node % tensor || data > x->micro_batches || (x->data > 0 && data != x->data))
     return 0;
-  return tensor == 1 || (g->params->target == 1 && atoll_model_config(g->problem->model)->heads % tensor == 0);
+  if (tensor == 1)
+    return 1;
+  int divides = g->params->target == 1 && atoll_layer_check_tensor(g->problem->model, tensor) == ATOLL_OK;
+  atoll_err_clear();
+  return divides;
 }
 
 static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape shape, const atoll_slice_context *x,
