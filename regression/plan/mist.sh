@@ -21,3 +21,6 @@ expect 64 "$plan" $base plan.experts=8
 says "plan.experts is 8"
 expect 64 "$plan" job.yaml topo.path="$cluster" plan.parallelizer=mist plan.experts=8
 says "plan.experts is 8"
+# Stages that grid puts on tensor ranks do their MLP as they are told.
+run "$plan" $base plan.memory=150MiB plan.mlp=cta
+says 'with tensor degree 2, layers 0-1 ( mlp cta )'

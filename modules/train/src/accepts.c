@@ -71,13 +71,14 @@ static atoll_err accept_degrees(const atoll_plan *plan, int p, int s) {
                  atoll_mlp_name(team_mlp(plan, l)));
         return refuse("several MLP algorithms", p, s, found);
       }
-  for (int l = stage->chunk[0].first; l < stage->chunk[0].last; l++)
+  for (int l = stage->chunk[0].first; l < stage->chunk[0].last; l++) {
+    int degree = team_degree(plan, l);
     for (int r = 0; r < stage->replicas; r++)
-      if (stage->replica[r].tensor != team_degree(plan, l)) {
-        snprintf(found, sizeof found, "layer %d has degrees %d and %d", l, stage->replica[r].tensor,
-                 team_degree(plan, l));
+      if (stage->replica[r].tensor != degree) {
+        snprintf(found, sizeof found, "layer %d has degrees %d and %d", l, stage->replica[r].tensor, degree);
         return refuse("several tensor degrees of one layer", p, s, found);
       }
+  }
   return ATOLL_OK;
 }
 
