@@ -247,7 +247,7 @@ atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain
 }
 
 atoll_err atoll_chain_measure(const atoll_chain_params *params, int rank, int ranks, size_t *bytes) {
-  struct layout l = {{0}, NULL};
+  struct cta_layout l = {{0}, NULL};
   ATOLL_TRY(check_params(params, ranks));
   atoll_chain *c = calloc(1, sizeof *c);
   if (!c)
