@@ -39,11 +39,23 @@ static int has_finite(const table *t, const char *y) {
   return 0;
 }
 
+/* What a run of either program draws: its measure, that of validations, and its speed. */
+typedef struct curves {
+  const char *measure, *label, *held, *held_label, *rate, *rate_label;
+} curves;
+static const curves trained = {"loss",     "loss / nat per token", "validation_loss",
+                               "held out", "tokens_per_second",    "tokens / s"};
+static const curves acted = {"mean_return",       "mean return",      "validation_return",
+                             "likeliest actions", "steps_per_second", "steps / s"};
+
+static const curves *curves_of(const run_table *t) { return table_find(&t->steps, acted.measure) ? &acted : &trained; }
+
 static void write_script(FILE *f, const run_table *t, const char *title, const char *terminal, const char *out) {
   int text = !strncmp(terminal, "dumb", 4);
-  data_block(f, "train", &t->steps, "step", "loss");
-  data_block(f, "held", &t->validations, "validation_step", "validation_loss");
-  data_block(f, "rate", &t->steps, "step", "tokens_per_second");
+  const curves *c = curves_of(t);
+  data_block(f, "train", &t->steps, "step", c->measure);
+  data_block(f, "held", &t->validations, "validation_step", c->held);
+  data_block(f, "rate", &t->steps, "step", c->rate);
   fprintf(f, "set terminal %s\n", terminal);
   if (out) {
     fputs("set output ", f);
@@ -55,16 +67,17 @@ static void write_script(FILE *f, const run_table *t, const char *title, const c
     fputs("set multiplot layout 2,1 title ", f), quote(f, title), fputc('\n', f);
   else
     fputs("set title ", f), quote(f, title), fputc('\n', f);
-  fputs("set ylabel 'loss / nat per token'\n", f);
+  fprintf(f, "set ylabel '%s'\n", c->label);
   fprintf(f, "plot $train using 1:2 with %s title 'training'", text ? "points pt '.'" : "lines lc rgb '#8888cc'");
-  if (has_finite(&t->validations, "validation_loss"))
-    fprintf(f, ", $held using 1:2 with %s title 'held out'",
-            text ? "points pt 'V'" : "linespoints lw 2 pt 7 lc rgb '#cc4444'");
+  if (has_finite(&t->validations, c->held))
+    fprintf(f, ", $held using 1:2 with %s title '%s'",
+            text ? "points pt 'V'" : "linespoints lw 2 pt 7 lc rgb '#cc4444'", c->held_label);
   fputc('\n', f);
   if (!text)
-    fputs("unset title\nset ylabel 'tokens / s'\nset yrange [0:*]\nplot $rate using 1:2 with lines lc rgb '#448844' "
-          "notitle\nunset multiplot\n",
-          f);
+    fprintf(f,
+            "unset title\nset ylabel '%s'\nset yrange [0:*]\nplot $rate using 1:2 with lines lc rgb '#448844' "
+            "notitle\nunset multiplot\n",
+            c->rate_label);
 }
 
 static atoll_err run_gnuplot(const char *script, size_t bytes) {
@@ -95,8 +108,9 @@ atoll_err inspect_plot(const char *path, const inspect_options *o) {
     snprintf(terminal, sizeof terminal, "dumb size %s,24",
              getenv("COLUMNS") && atoi(getenv("COLUMNS")) > 40 ? getenv("COLUMNS") : "79");
   ATOLL_TRY(table_load(path, 1, &t));
-  atoll_err err =
-      has_finite(&t.steps, "loss") ? ATOLL_OK : atoll_fail(ATOLL_NOINPUT, "%s has no finite loss to draw yet", path);
+  atoll_err err = has_finite(&t.steps, curves_of(&t)->measure)
+                      ? ATOLL_OK
+                      : atoll_fail(ATOLL_NOINPUT, "%s has no finite %s to draw yet", path, curves_of(&t)->measure);
   FILE *f = err == ATOLL_OK ? open_memstream(&script, &bytes) : NULL;
   if (err == ATOLL_OK && !f)
     err = atoll_fail(ATOLL_NOMEM, "plot");

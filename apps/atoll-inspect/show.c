@@ -117,30 +117,39 @@ static void print_csv(const run_table *t, FILE *f) {
   free(held);
 }
 
-static void print_text(const run_table *t, FILE *f) {
-  static const char *const wanted[] = {
-      "step", "loss", "gradient_norm", "learning_rate", "tokens_per_second", "ceiling_fraction", "skipped", "attempt"};
-  const column *c[sizeof wanted / sizeof *wanted];
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    c[i] = table_find(&t->steps, wanted[i]);
-    fprintf(f, "%18s", wanted[i]);
-  }
+static void print_table(const table *t, const char *const *names, int n, FILE *f) {
+  for (int i = 0; i < n; i++)
+    fprintf(f, "%18s", names[i]);
   fputc('\n', f);
-  for (int64_t r = 0; r < t->steps.rows; r++) {
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-      if (!c[i])
+  for (int64_t r = 0; r < t->rows; r++) {
+    for (int i = 0; i < n; i++) {
+      const column *c = table_find(t, names[i]);
+      if (!c)
         fprintf(f, "%18s", "-");
-      else if (c[i]->is_int)
-        fprintf(f, "%18lld", (long long)c[i]->v[r]);
+      else if (c->is_int)
+        fprintf(f, "%18lld", (long long)c->v[r]);
       else
-        fprintf(f, "%18.6g", c[i]->v[r]);
+        fprintf(f, "%18.6g", c->v[r]);
     }
     fputc('\n', f);
   }
-  const column *vs = table_find(&t->validations, "validation_step"),
-               *vl = table_find(&t->validations, "validation_loss");
-  for (int64_t r = 0; vs && vl && r < t->validations.rows; r++)
-    fprintf(f, "validation , step %lld , loss %.6g\n", (long long)vs->v[r], vl->v[r]);
+}
+
+/* What a run of atoll-train says, or of atoll-rl: the measure of its validations differs. */
+static void print_text(const run_table *t, FILE *f) {
+  static const char *const trained[] = {
+      "step", "loss", "gradient_norm", "learning_rate", "tokens_per_second", "ceiling_fraction", "skipped", "attempt"};
+  static const char *const acted[] = {"step",   "episodes", "mean_return",      "mean_length",
+                                      "reward", "loss",     "steps_per_second", "attempt"};
+  enum { COLUMNS = sizeof trained / sizeof *trained };
+  int acts = table_find(&t->steps, "mean_return") != NULL;
+  print_table(&t->steps, acts ? acted : trained, COLUMNS, f);
+  const char *measure = acts ? "return" : "loss";
+  char name[32];
+  snprintf(name, sizeof name, "validation_%s", measure);
+  const column *vs = table_find(&t->validations, "validation_step"), *v = table_find(&t->validations, name);
+  for (int64_t r = 0; vs && v && r < t->validations.rows; r++)
+    fprintf(f, "validation , step %lld , %s %.6g\n", (long long)vs->v[r], measure, v->v[r]);
 }
 
 static atoll_err show(const char *path, const inspect_options *o, const char *format) {

@@ -32,7 +32,8 @@ set(ATOLL_ARROWS_plan island topo model layer profile)
 set(ATOLL_ARROWS_ckpt model plan)
 set(ATOLL_ARROWS_train layer plan data ckpt model kernel island topo profile)
 set(ATOLL_ARROWS_recurrent model kernel)
-set(ATOLL_ARROWS_UNITS core topo model kernel ctapipe data token weights island profile layer plan ckpt train recurrent)
+set(ATOLL_ARROWS_rl recurrent)
+set(ATOLL_ARROWS_UNITS core topo model kernel ctapipe data token weights island profile layer plan ckpt train recurrent rl)
 
 # Room of the calling CMakeLists.txt: the unit's name for libcore and modules/<name>, "-" elsewhere (apps, regression
 # may use everything). A test/ folder belongs to the room above it.

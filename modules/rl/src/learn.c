@@ -1,0 +1,315 @@
+/* Learners: what stays between runs of the program. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/agree.h"
+#include "atoll/rng.h"
+#include "rl_impl.h"
+
+enum { STREAM_LEARN, STREAM_EVALUATE };
+
+struct atoll_rl {
+  MPI_Comm comm;
+  int rank, ranks;
+  atoll_rl_params params;
+  const atoll_rl_env *env;
+  rl_actor actor;
+  rl_memory memory;
+  rl_rows rows;
+  rl_account *account;
+  int64_t room; /* rows */
+  rl_run run;
+  int64_t iteration;
+  atoll_rec *context;
+  atoll_rec_program *program;
+  atoll_tensor tensor[RL_KINDS * RL_PARAMS + 2];
+  int tensors;
+};
+
+#define RL(field) offsetof(atoll_rl_params, field)
+static const atoll_opt_def defs[] = {
+    {"algorithm", ATOLL_OPT_ENUM, RL(algorithm), "reinforce", "reinforce|ppo", "", "How the policy learns."},
+    {"environment", ATOLL_OPT_STRING, RL(environment), "cartpole", NULL, "",
+     "cartpole, grid, free, or the path of a shared object (with a slash)."},
+    {"observation", ATOLL_OPT_INT, RL(observation), "4", "1..1048576", "numbers", "Size of an observation of free."},
+    {"environments", ATOLL_OPT_INT, RL(environments), "32", "1..1048576", "",
+     "Environments side by side, over all ranks."},
+    {"steps", ATOLL_OPT_INT, RL(steps), "500", "2..1048576", "steps", "Steps of an iteration in each environment."},
+    {"n", ATOLL_OPT_INT, RL(n), "0", "0..1048576", "steps",
+     "reinforce: steps of a return; 0 = to the end (Monte-Carlo)."},
+    {"iterations", ATOLL_OPT_INT, RL(iterations), "100", "0..1000000000", "", "Iterations in all, over every attempt."},
+    {"hidden", ATOLL_OPT_INT, RL(hidden), "64", "1..65536", "units", "Units of each of the two hidden layers."},
+    {"epochs", ATOLL_OPT_INT, RL(epochs), "4", "1..1024", "", "ppo: updates of an iteration."},
+    {"seed", ATOLL_OPT_INT, RL(seed), "1", "0..", "", "Of initial weights, actions and environments."},
+    {"learning_rate", ATOLL_OPT_REAL, RL(learning_rate), "1e-3", "0..", "", "Step of Adam."},
+    {"gamma", ATOLL_OPT_REAL, RL(gamma), "0.99", "0..1", "", "Discount of a step."},
+    {"lambda", ATOLL_OPT_REAL, RL(lambda), "0.95", "0..1", "", "ppo: decay of generalised advantages."},
+    {"clip", ATOLL_OPT_REAL, RL(clip), "0.2", "0..1", "", "ppo: how far a ratio of probabilities may lie from 1."},
+    {"entropy", ATOLL_OPT_REAL, RL(entropy), "0.01", "0..", "", "ppo: weight of the policy's entropy."},
+    {"value", ATOLL_OPT_REAL, RL(value), "0.5", "0..", "", "ppo: weight of the squared error of values."},
+    {"restart", ATOLL_OPT_BOOL, RL(restart), "false", NULL, "",
+     "Iterations begin with new episodes; otherwise they go on where the one before stopped."},
+    {"baseline", ATOLL_OPT_BOOL, RL(baseline), "true", NULL, "",
+     "reinforce: returns less their mean over the environments of a rank."},
+    {"evaluate", ATOLL_OPT_INT, RL(evaluate), "100", "0..1048576", "episodes",
+     "Episodes of an evaluation, with the likeliest actions; 0 = none."},
+    {"evaluate_every", ATOLL_OPT_INT, RL(evaluate_every), "0", "0..", "iterations",
+     "Iterations between evaluations; 0 = only at the end."},
+    {"chunk", ATOLL_OPT_INT, RL(chunk), "10", "1..1000000", "iterations", "Iterations between looks at signals."},
+    {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
+};
+const atoll_opt_table atoll_rl_options = {"rl", defs};
+
+void atoll_rl_params_init(atoll_rl_params *p) { (void)atoll_opt_defaults(&atoll_rl_options, p); }
+
+/* ---- memory ---- */
+
+static int64_t count_of(const rl_memory *m, int k) { return m->shape[k][0] * m->shape[k][1]; }
+
+static atoll_err allocate(atoll_rl *rl) {
+  rl_memory *m = &rl->memory;
+  int64_t states = rl->actor.n * rl->env->state;
+  for (int kind = 0; kind < RL_KINDS; kind++)
+    for (int k = 0; k < RL_PARAMS; k++) {
+      m->value[kind][k] = calloc((size_t)count_of(m, k), sizeof(float));
+      m->after[kind][k] = calloc((size_t)count_of(m, k), sizeof(float));
+      if (!m->value[kind][k] || !m->after[kind][k])
+        return atoll_fail(ATOLL_NOMEM, "%lld parameters", (long long)count_of(m, k));
+    }
+  m->state = calloc((size_t)states, sizeof *m->state);
+  m->state_after = calloc((size_t)states, sizeof *m->state_after);
+  return m->state && m->state_after ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "states of %lld numbers", (long long)states);
+}
+
+/* Weights are normal with variance 1 / inputs, biases zero. */
+static void initialize(atoll_rl *rl) {
+  const rl_memory *m = &rl->memory;
+  for (int k = 0; k < RL_PARAMS; k += 2) {
+    const atoll_rng_key key = {.seed = (uint64_t)rl->params.seed, .sample = (uint64_t)k, .site = ATOLL_RNG_INIT};
+    float deviation = 1 / sqrtf((float)m->shape[k][0]);
+    atoll_rng_fill_normal(&key, 0, (size_t)count_of(m, k), deviation, m->value[0][k]);
+  }
+}
+
+/* A block of rows of all ranks' [rows, width]. */
+static atoll_err add_block(atoll_rl *rl, const char *name, int64_t width, float *data) {
+  atoll_tensor *t = &rl->tensor[rl->tensors++];
+  const int64_t shape[2] = {rl->params.environments, width};
+  ATOLL_TRY(atoll_tensor_init(t, name, ATOLL_F32, 2, shape, data));
+  t->start[0] = rl->actor.first;
+  t->local[0] = rl->actor.n;
+  return ATOLL_OK;
+}
+
+static atoll_err list_tensors(atoll_rl *rl) {
+  static const char *const prefix[RL_KINDS] = {"param", "moment1", "moment2"};
+  rl_memory *m = &rl->memory;
+  char name[64];
+  for (int kind = 0; kind < RL_KINDS; kind++)
+    for (int k = 0; k < RL_PARAMS; k++) {
+      (void)snprintf(name, sizeof name, "%s/layer%d.%s", prefix[kind], k / 2, k % 2 ? "bias" : "weight");
+      ATOLL_TRY(
+          atoll_tensor_init(&rl->tensor[rl->tensors++], name, ATOLL_F32, m->axes[k], m->shape[k], m->value[kind][k]));
+    }
+  ATOLL_TRY(add_block(rl, "environment/state", rl->env->state, m->state));
+  return add_block(rl, "environment/running", 2, rl->actor.running);
+}
+
+/* ---- life ---- */
+
+static atoll_err first_states(atoll_rl *rl) {
+  const int64_t shape[2] = {rl->actor.n, rl->env->state}, point[1] = {0};
+  const atoll_rt_view out = {ATOLL_F32, 2, shape, rl->memory.state};
+  return rl_start(&rl->actor, point, NULL, &out);
+}
+
+static atoll_err compile(atoll_rl *rl, FILE *trace) {
+  atoll_rec_params p;
+  atoll_rec_params_init(&p);
+  p.trace = trace;
+  ATOLL_TRY(atoll_rec_create((uint64_t)rl->params.seed, &rl->context));
+  ATOLL_TRY(rl_program_learn(&rl->run, rl->context));
+  return atoll_rec_compile(rl->context, &p, &rl->program);
+}
+
+static atoll_err setup(atoll_rl *rl, FILE *trace) {
+  const int64_t mine = rl->params.environments / rl->ranks;
+  if (rl->params.environments % rl->ranks)
+    return atoll_fail(ATOLL_USAGE, "rl.environments %lld is not a multiple of the %d ranks",
+                      (long long)rl->params.environments, rl->ranks);
+  if (rl->params.n > rl->params.steps)
+    return atoll_fail(ATOLL_USAGE, "rl.n %lld is beyond rl.steps %lld", (long long)rl->params.n,
+                      (long long)rl->params.steps);
+  ATOLL_TRY(rl_actor_create(rl->env, rl->params.seed, STREAM_LEARN, rl->rank * mine, mine, &rl->actor));
+  rl_memory_shapes(&rl->params, rl->env, &rl->memory);
+  ATOLL_TRY(allocate(rl));
+  initialize(rl);
+  ATOLL_TRY(first_states(rl));
+  ATOLL_TRY(list_tensors(rl));
+  rl->room = rl->params.chunk;
+  rl->rows.loss = calloc((size_t)rl->room, sizeof(double));
+  rl->rows.norm2 = calloc((size_t)rl->room, sizeof(double));
+  rl->account = calloc((size_t)rl->room, sizeof *rl->account);
+  if (!rl->rows.loss || !rl->rows.norm2 || !rl->account)
+    return atoll_fail(ATOLL_NOMEM, "rows of %lld iterations", (long long)rl->room);
+  rl->actor.account = rl->account;
+  rl->run = (rl_run){&rl->params, rl->env, rl->comm, rl->ranks, &rl->actor, &rl->memory, &rl->rows};
+  return compile(rl, trace);
+}
+
+atoll_err atoll_rl_create(MPI_Comm comm, const atoll_rl_env *env, const atoll_rl_params *params, FILE *trace,
+                          atoll_rl **out) {
+  atoll_rl *rl = calloc(1, sizeof *rl);
+  atoll_err err = rl ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "learner");
+  if (rl) {
+    rl->comm = comm;
+    rl->params = *params;
+    rl->env = env;
+    MPI_Comm_rank(comm, &rl->rank);
+    MPI_Comm_size(comm, &rl->ranks);
+    err = setup(rl, trace);
+  }
+  err = atoll_agree(comm, err);
+  if (err == ATOLL_OK)
+    *out = rl;
+  else
+    atoll_rl_destroy(&rl);
+  return err;
+}
+
+void atoll_rl_destroy(atoll_rl **address) {
+  atoll_rl *rl = *address;
+  if (!rl)
+    return;
+  atoll_rec_program_destroy(&rl->program);
+  atoll_rec_destroy(&rl->context);
+  for (int kind = 0; kind < RL_KINDS; kind++)
+    for (int k = 0; k < RL_PARAMS; k++) {
+      free(rl->memory.value[kind][k]);
+      free(rl->memory.after[kind][k]);
+    }
+  free(rl->memory.state);
+  free(rl->memory.state_after);
+  free(rl->rows.loss);
+  free(rl->rows.norm2);
+  free(rl->account);
+  rl_actor_free(&rl->actor);
+  free(rl);
+  *address = NULL;
+}
+
+const atoll_tensor *atoll_rl_tensors(const atoll_rl *rl, int *n) {
+  *n = rl->tensors;
+  return rl->tensor;
+}
+
+int64_t atoll_rl_iteration(const atoll_rl *rl) { return rl->iteration; }
+void atoll_rl_set_iteration(atoll_rl *rl, int64_t iteration) { rl->iteration = iteration; }
+
+atoll_err atoll_rl_peak_bytes(const atoll_rl *rl, int64_t *bytes) {
+  atoll_rec_binding b[RL_BINDINGS];
+  int n = rl_bindings(&rl->memory, 1, 2, 0, b);
+  return atoll_rec_peak_bytes(rl->program, b, n, bytes);
+}
+
+/* ---- learning ---- */
+
+static void keep(atoll_rl *rl) {
+  rl_memory *m = &rl->memory;
+  for (int kind = 0; kind < RL_KINDS; kind++)
+    for (int k = 0; k < RL_PARAMS; k++)
+      memcpy(m->value[kind][k], m->after[kind][k], (size_t)count_of(m, k) * sizeof(float));
+  if (!rl->params.restart)
+    memcpy(m->state, m->state_after, (size_t)(rl->actor.n * rl->env->state) * sizeof(float));
+}
+
+/* Sums of all ranks; losses and norms are the same on all. */
+static atoll_err tell(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
+  enum { SUMS = sizeof(rl_account) / sizeof(double) };
+  const double steps = (double)rl->params.steps * (double)rl->params.environments;
+  if (MPI_Allreduce(MPI_IN_PLACE, rl->account, (int)k * SUMS, MPI_DOUBLE, MPI_SUM, rl->comm) != MPI_SUCCESS)
+    return atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of %lld accounts", (long long)k);
+  for (int64_t i = 0; report && i < k; i++) {
+    const rl_account *a = &rl->account[i];
+    report[i] = (atoll_rl_report){.iteration = rl->iteration + i + 1,
+                                  .episodes = (int64_t)a->episodes,
+                                  .mean_return = a->episodes > 0 ? a->returns / a->episodes : NAN,
+                                  .mean_length = a->episodes > 0 ? a->lengths / a->episodes : NAN,
+                                  .reward = a->reward / steps,
+                                  .loss = rl->rows.loss[i],
+                                  .gradient_norm = sqrt(rl->rows.norm2[i])};
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err learn_chunk(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
+  atoll_rec_binding b[RL_BINDINGS];
+  int n = rl_bindings(&rl->memory, 1, k, rl->iteration, b);
+  memset(rl->account, 0, (size_t)k * sizeof *rl->account);
+  rl->actor.iteration = rl->iteration;
+  ATOLL_TRY(atoll_rec_run(rl->program, b, n));
+  ATOLL_TRY(tell(rl, k, report));
+  keep(rl);
+  rl->iteration += k;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_rl_learn(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
+  for (int64_t done = 0; done < k;) {
+    int64_t now = k - done < rl->room ? k - done : rl->room;
+    ATOLL_TRY(learn_chunk(rl, now, report ? report + done : NULL));
+    done += now;
+  }
+  return ATOLL_OK;
+}
+
+/* ---- evaluation ---- */
+
+static atoll_err play(atoll_rl *rl, rl_actor *actor, int64_t steps) {
+  atoll_rec *c = NULL;
+  atoll_rec_program *program = NULL;
+  atoll_rec_binding b[RL_BINDINGS];
+  rl_run run = rl->run;
+  run.actor = actor;
+  int n = rl_bindings(&rl->memory, 0, 0, 0, b);
+  atoll_err err = atoll_rec_create((uint64_t)rl->params.seed, &c);
+  if (err == ATOLL_OK)
+    err = rl_program_evaluate(&run, c, steps);
+  if (err == ATOLL_OK)
+    err = atoll_rec_compile(c, NULL, &program);
+  if (err == ATOLL_OK)
+    err = atoll_rec_run(program, b, n);
+  atoll_rec_program_destroy(&program);
+  atoll_rec_destroy(&c);
+  return err;
+}
+
+/* Sum of returns of this rank's part of the episodes. */
+static atoll_err evaluate_part(atoll_rl *rl, int64_t first, int64_t n, double *sum) {
+  const int64_t steps = rl->env->limit ? rl->env->limit : rl->params.steps;
+  rl_actor actor;
+  atoll_err err = rl_actor_create(rl->env, rl->params.seed, STREAM_EVALUATE, first, n, &actor);
+  actor.iteration = rl->iteration;
+  actor.finished = malloc((size_t)n * sizeof *actor.finished);
+  if (err == ATOLL_OK && !actor.finished)
+    err = atoll_fail(ATOLL_NOMEM, "%lld episodes", (long long)n);
+  for (int64_t k = 0; err == ATOLL_OK && k < n; k++)
+    actor.finished[k] = NAN;
+  if (err == ATOLL_OK)
+    err = play(rl, &actor, steps);
+  for (int64_t k = 0; err == ATOLL_OK && k < n; k++)
+    *sum += isnan(actor.finished[k]) ? actor.running[2 * k] : actor.finished[k];
+  rl_actor_free(&actor);
+  return err;
+}
+
+atoll_err atoll_rl_evaluate(atoll_rl *rl, int64_t episodes, double *mean_return) {
+  const int64_t first = episodes * rl->rank / rl->ranks, last = episodes * (rl->rank + 1) / rl->ranks;
+  double sum = 0;
+  ATOLL_TRY_ALL(rl->comm, last > first ? evaluate_part(rl, first, last - first, &sum) : ATOLL_OK);
+  if (MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, rl->comm) != MPI_SUCCESS)
+    return atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of returns");
+  *mean_return = sum / (double)episodes;
+  return ATOLL_OK;
+}

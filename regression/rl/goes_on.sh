@@ -1,0 +1,39 @@
+# A run that is stopped by a signal leaves a checkpoint and status 75; the same command goes on from there and ends with
+# the numbers of a run that was never stopped.
+. "${0%/*}/../lib/case.sh"
+common=(rl.environment=grid rl.environments=8 rl.steps=16 rl.hidden=8 rl.chunk=2 rl.evaluate=8)
+all=rl.iterations=40
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" $all run.dir=whole
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=6 run.dir=parts
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" $all run.dir=parts
+says 'resumed parts/ckpt/step-00000006.a1 : iteration 6'
+metrics() { atoll-inspect metrics "$1" --json >"$1.json" || fail "metrics of $1"; }
+metrics whole
+metrics parts
+python3 - <<'P' || fail 'a run in parts differs'
+import json
+whole, parts = (json.load(open(f + ".json")) for f in ("whole", "parts"))
+for name in ("step", "episodes", "mean_return", "reward", "loss", "gradient_norm", "environment_steps"):
+    assert whole[name] == parts[name], name
+assert parts["attempt"] == [1] * 6 + [2] * 34
+assert whole["validation_return"][-1] == parts["validation_return"][-1]
+P
+run atoll-inspect metrics whole
+says 'mean_return'
+run atoll-inspect status whole
+run atoll-inspect verify whole/ckpt/step-00000040.a1
+# Stopped by a signal.
+"$(atoll atoll-rl)" "${common[@]}" rl.iterations=100000000 run.dir=stopped >out 2>&1 </dev/null &
+pid=$!
+for _ in $(seq 300); do [ -e stopped/run.h5 ] && break || sleep 0.1; done
+kill -USR1 $pid
+wait $pid
+code=$?
+[ $code = 75 ] || fail "exit $code after a signal, expected 75: $(tail -n 3 out)"
+grep -q 'signal USR1 on rank 0 : iteration .* requeue to continue' out || fail "it says: $(tail -n 3 out)"
+expect 75 atoll-inspect status stopped
+step=$(ls stopped/ckpt | sed -n 's/step-0*\([0-9]*\).a1/\1/p' | tail -n 1)
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=$((step + 2)) run.dir=stopped
+says "resumed stopped/ckpt"
+says "finished : iteration $((step + 2))"
+exit 0
