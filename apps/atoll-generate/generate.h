@@ -3,6 +3,7 @@
  *   prompts    the texts to continue
  *   generate   the loop: prompts into free slots, then a token for every text
  *   team       several ranks make each text together
+ *   recurrent  the same texts by a recurrent program
  *   report     what rank 0 prints */
 #ifndef GENERATE_H
 #define GENERATE_H
@@ -12,11 +13,14 @@
 #include "atoll/cli.h"
 #include "atoll/decode.h"
 #include "atoll/linear_team.h"
+#include "atoll/mem.h"
+#include "atoll/recurrent_model.h"
 #include "atoll/token.h"
 #include "atoll/weights.h"
 
 typedef struct generate_params {
   int64_t tokens, samples, batch, seed, top_k, threads, memory;
+  int64_t window, block; /* of the recurrent engine */
   double temperature, top_p;
   int stop, together; /* GENERATE_AUTO ... */
 } generate_params;
@@ -33,8 +37,8 @@ typedef struct source {
 
 atoll_err source_open(const char *path, const char *family, atoll_opts *opts, const atoll_model_params *params,
                       source *s);
-/* All values into the weights of d. */
-atoll_err source_load(const source *s, atoll_decode *d);
+/* All values into the weights of an engine, in the model's order. */
+atoll_err source_load(const source *s, const atoll_tensor *weight);
 void source_close(source *s);
 
 /* The tokenizer that is named, or lies beside the model, or fits its vocabulary; *out NULL when `ids` stand for text.
@@ -80,6 +84,21 @@ int team_wanted(const generate_params *p, int64_t n, int ranks);
 atoll_err team_form(const generate_params *p, const atoll_model *m, atoll_exec *e, atoll_comm **comm,
                     atoll_linear_team **team);
 team_report team_tell(const atoll_comm *comm, const atoll_linear_team *team);
+
+typedef struct recurrent {
+  const atoll_model *model;
+  atoll_rec_model *program;
+  struct batch *batch; /* under way */
+} recurrent;
+
+/* m and p are borrowed until destroyed. */
+atoll_err recurrent_create(const atoll_model *m, const generate_params *p, recurrent *r);
+void recurrent_destroy(recurrent *r);
+/* Exact bytes by category for prompts of `longest` tokens; NOMEM when they are beyond generate.memory. */
+atoll_err recurrent_bytes(const recurrent *r, const generate_params *p, int64_t longest,
+                          int64_t bytes[ATOLL_MEM_CATEGORIES]);
+atoll_err recurrent_texts(const recurrent *r, const generate_params *p, int32_t end, int64_t first, int64_t step,
+                          texts *t, counts *c);
 
 typedef struct report {
   const source *source;

@@ -47,8 +47,7 @@ static atoll_err load_checkpoint(const source *s, const atoll_tensor *weight, in
   return err;
 }
 
-atoll_err source_load(const source *s, atoll_decode *d) {
-  const atoll_tensor *weight = atoll_decode_weights(d);
+atoll_err source_load(const source *s, const atoll_tensor *weight) {
   int n = atoll_model_params_count(s->model);
   if (!s->weights)
     return load_checkpoint(s, weight, n);

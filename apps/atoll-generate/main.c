@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "atoll/agree.h"
 #include "atoll/device.h"
@@ -28,6 +29,10 @@ static const atoll_opt_def defs[] = {
      "ranks of a node share the products of each text instead of dividing the texts; auto: of fewer texts than ranks"},
     {"threads", ATOLL_OPT_INT, FIELD(threads), "0", "0..4096", "threads", "of a rank; 0 as many as OpenMP says"},
     {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes", "a rank takes no more than this; 0 sets no limit"},
+    {"window", ATOLL_OPT_INT, FIELD(window), "0", "0..16777216", "tokens",
+     "recurrent engine: a token attends to this many, itself included; 0 to all before it"},
+    {"block", ATOLL_OPT_INT, FIELD(block), "0", "0..1048576", "tokens",
+     "recurrent engine: attention goes over blocks of this many keys and values; 0 over all at once"},
     {0},
 };
 const atoll_opt_table generate_options = {"generate", defs};
@@ -40,6 +45,7 @@ static const atoll_cli_flag flags[] = {
      "gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE, llama3:FILE or bytes; found beside MODEL otherwise"},
     {"ids", NULL, "prompts and texts are token ids instead of text"},
     {"family", "NAME", "of a file of weights whose names do not tell: gpt2 or llama"},
+    {"engine", "NAME", "plain, or recurrent: the model as a compiled recurrent program; default plain"},
     {"json", NULL, "print JSON alone: texts, tokens, probabilities, bytes and speeds"},
     {NULL, NULL, NULL}};
 
@@ -65,6 +71,9 @@ typedef struct work {
   atoll_decode *decode;
   atoll_comm *comm;
   atoll_linear_team *team; /* NULL: texts are divided over the ranks */
+  int by_program;          /* --engine recurrent */
+  recurrent recurrent;
+  int64_t longest; /* prompt */
   int rank, size, makers;
 } work;
 
@@ -78,26 +87,51 @@ static atoll_err open_device(work *w) {
   return atoll_mem_create(w->p.memory, 0, &w->e.mem);
 }
 
+static atoll_err choose_engine(work *w) {
+  static const char *const names[] = {"plain", "recurrent"};
+  const char *name = atoll_cli_value(w->cli, "engine");
+  w->by_program = name && !strcmp(name, names[1]);
+  if (name && !w->by_program && strcmp(name, names[0]) != 0)
+    return atoll_fail(ATOLL_USAGE, "--engine: '%s' is neither plain nor recurrent", name);
+  if (!w->by_program && (w->p.window || w->p.block))
+    return atoll_fail(ATOLL_USAGE, "generate.%s needs --engine recurrent", w->p.window ? "window" : "block");
+  if (w->by_program && w->p.together == GENERATE_YES)
+    return atoll_fail(ATOLL_USAGE, "generate.together=yes needs --engine plain");
+  return ATOLL_OK;
+}
+
+static atoll_err create_engine(work *w, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  const atoll_decode_params sizes = {w->p.batch, w->longest + w->p.tokens, w->longest};
+  if (w->by_program) {
+    ATOLL_TRY(recurrent_create(w->source.model, &w->p, &w->recurrent));
+    return recurrent_bytes(&w->recurrent, &w->p, w->longest, bytes);
+  }
+  ATOLL_TRY(atoll_decode_create(w->source.model, &sizes, &w->e, &w->decode));
+  for (int i = 0; i < ATOLL_MEM_CATEGORIES; i++)
+    bytes[i] = atoll_mem_current(w->e.mem, (atoll_mem_category)i);
+  return ATOLL_OK;
+}
+
 /* Everything that can be refused is, before the weights are read. */
-static atoll_err prepare(work *w) {
+static atoll_err prepare(work *w, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   const char *path = atoll_cli_operand(w->cli, 0);
-  int64_t longest = 0;
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, choose_engine(w));
   ATOLL_TRY_ALL(MPI_COMM_WORLD,
                 source_open(path, atoll_cli_value(w->cli, "family"), atoll_cli_opts(w->cli), &w->model, &w->source));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, tokenizer_of(w->cli, path, w->source.model, &w->tokenizer));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_read(w->cli, w->tokenizer, &w->p, &w->texts));
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_check(&w->texts, &w->p, w->source.model, &longest));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, texts_check(&w->texts, &w->p, w->source.model, &w->longest));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, open_device(w));
   w->makers = w->size;
-  if (team_wanted(&w->p, w->texts.n, w->size)) {
+  if (!w->by_program && team_wanted(&w->p, w->texts.n, w->size)) {
     ATOLL_TRY(team_form(&w->p, w->source.model, &w->e, &w->comm, &w->team));
     w->makers = w->team ? 1 : w->size;
   }
   int64_t mine = (w->texts.n + w->makers - 1) / w->makers;
   w->p.batch = w->p.batch < mine ? w->p.batch : mine;
-  const atoll_decode_params sizes = {w->p.batch, longest + w->p.tokens, longest};
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_decode_create(w->source.model, &sizes, &w->e, &w->decode));
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, source_load(&w->source, w->decode));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, create_engine(w, bytes));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, source_load(&w->source, w->by_program ? atoll_rec_model_weights(w->recurrent.program)
+                                                                      : atoll_decode_weights(w->decode)));
   return ATOLL_OK;
 }
 
@@ -114,12 +148,12 @@ static double measure_memory(const work *w) {
 static atoll_err run(work *w) {
   counts c = {0};
   int64_t bytes[ATOLL_MEM_CATEGORIES];
-  ATOLL_TRY(prepare(w));
-  for (int i = 0; i < ATOLL_MEM_CATEGORIES; i++)
-    bytes[i] = atoll_mem_current(w->e.mem, (atoll_mem_category)i);
+  ATOLL_TRY(prepare(w, bytes));
   int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, generate_texts(w->decode, w->source.model, &w->p, end, w->team ? 0 : w->rank, w->makers,
-                                               &w->texts, &c));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, w->by_program
+                                    ? recurrent_texts(&w->recurrent, &w->p, end, w->rank, w->makers, &w->texts, &c)
+                                    : generate_texts(w->decode, w->source.model, &w->p, end, w->team ? 0 : w->rank,
+                                                     w->makers, &w->texts, &c));
   team_report team = {0};
   if (w->team) {
     team = team_tell(w->comm, w->team);
@@ -136,6 +170,7 @@ static void release(work *w) {
   atoll_linear_team_destroy(&w->team);
   if (w->comm)
     atoll_comm_destroy(&w->comm);
+  recurrent_destroy(&w->recurrent);
   atoll_queue_destroy(&w->e.compute);
   atoll_device_close(&w->e.device);
   atoll_mem_destroy(&w->e.mem, NULL);

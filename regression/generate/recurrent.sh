@@ -1,0 +1,50 @@
+# The recurrent engine continues texts as the plain one does: a small GPT-2, alone and several together, greedily and
+# drawn, with attention over all keys at once, over blocks, and over a window that is long enough; a short window says
+# something else and keeps less.
+. "${0%/*}/../lib/case.sh"
+cat >job.yaml <<Y
+model: {preset: gpt2-tiny}
+data: {train: $(sourcefile inputs/corpora/kjv-train.txt), validation: $(sourcefile inputs/corpora/kjv-heldout.txt)}
+train: {seq: 64, global_batch: 8, steps: 6, learning_rate: 3e-3, warmup_steps: 1, validate_windows: 1, calibrate: false}
+topo: {probe_seconds: 0.05}
+run: {dir: a}
+Y
+run mpi 1 "$(atoll atoll-train)" job.yaml
+printf 'In the beginning\nAnd\nthe LORD\n' >prompts
+generate() { # NAME ARGUMENTS...
+  local name=$1
+  shift
+  "$(atoll atoll-generate)" a --prompts prompts --json generate.tokens=24 "$@" >"$name" 2>err </dev/null ||
+    fail "atoll-generate $*: $(cat err)"
+}
+generate plain
+generate recurrent --engine recurrent
+generate single --engine recurrent generate.batch=2
+generate window --engine recurrent generate.window=64
+generate short --engine recurrent generate.window=8
+generate block --engine recurrent generate.block=16
+generate drawn generate.temperature=0.8 generate.top_k=20
+generate drawn_recurrent --engine recurrent generate.temperature=0.8 generate.top_k=20
+python3 - <<'P' || fail 'the texts'
+import json
+def load(name):
+    return json.load(open(name))
+def same(a, b):
+    for x, y in zip(load(a)["texts"], load(b)["texts"]):
+        assert x["tokens"] == y["tokens"], (a, b, x["text"], y["text"])
+        for p, q in zip(x["probabilities"], y["probabilities"]):
+            assert abs(p - q) <= 1e-3 * p, (a, b, p, q)
+for other in ("recurrent", "single", "window", "block"):
+    same("plain", other)
+same("drawn", "drawn_recurrent")
+assert load("short")["texts"][0]["probabilities"] != load("plain")["texts"][0]["probabilities"]
+short, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("short", "recurrent"))
+assert short < whole, (short, whole)
+P
+expect 64 atoll-generate a --prompt And --engine other
+says "'other' is neither plain nor recurrent"
+expect 64 atoll-generate a --prompt And generate.window=8
+says 'needs --engine recurrent'
+expect 71 atoll-generate a --prompt And --engine recurrent generate.memory=10kB
+says 'parameter'
+exit 0
