@@ -14,7 +14,8 @@ typedef struct bench {
   atoll_err (*run)(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out);
 } bench;
 
-extern const bench bench_step, bench_io, bench_calibrate, bench_predict, bench_layers, bench_mlp;
+extern const bench bench_step, bench_io, bench_calibrate, bench_predict, bench_layers, bench_mlp, bench_rl,
+    bench_decode;
 
 double bench_median(double *v, int n); /* sorts v */
 /* A flag's value as a whole number in [lo, hi], or `otherwise` when it was not given. */

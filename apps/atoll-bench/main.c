@@ -13,8 +13,8 @@
 #include "atoll/version.h"
 #include "bench.h"
 
-static const bench *const benches[] = {&bench_step,    &bench_io,     &bench_calibrate,
-                                       &bench_predict, &bench_layers, &bench_mlp};
+static const bench *const benches[] = {&bench_step,   &bench_io,  &bench_calibrate, &bench_predict,
+                                       &bench_layers, &bench_mlp, &bench_rl,        &bench_decode};
 enum { BENCHES = sizeof benches / sizeof *benches };
 
 static const atoll_cli_flag flags[] = {
@@ -39,6 +39,17 @@ static const atoll_cli_flag flags[] = {
     {"budget", "GIB", "layers: memory to fit a batch into; default 11."},
     {"count", NULL, "layers: bytes and batches only, no time."},
     {"full", NULL, "layers: all models, and every real step at the largest batch."},
+    {"peers", "FILES", "rl, decode: rows that scripts of peers/ wrote, separated by commas."},
+    {"lengths", "LIST", "rl, decode: steps, or tokens; default 125, or 512,2048."},
+    {"algorithms", "LIST", "rl: of reinforce, reinforce_n and ppo; default all."},
+    {"environments", "LIST", "rl: side by side; default 128,512."},
+    {"observation", "N", "rl: numbers of an observation; default 4."},
+    {"hidden", "N", "rl: units of a hidden layer; default 64."},
+    {"n", "N", "rl: steps of the returns of reinforce_n; default 8."},
+    {"iterations", "N", "rl: of one timed run; default 5."},
+    {"windows", "LIST", "decode: tokens that a token attends to, 0: all before it; default 0,512."},
+    {"batches", "LIST", "decode: texts at a time; default 1,4."},
+    {"block", "N", "decode: keys of a block of attention; default 0, all at once."},
     {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
     {NULL, NULL, NULL},
 };

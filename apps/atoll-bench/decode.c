@@ -1,0 +1,382 @@
+/* decode: attention of one token after the other, causal or over a window, as a recurrent program, against a padded
+ * cache with the best kernel that we can write for one, and against what the scripts decode_*.py of peers/ measured.
+ *
+ * Inputs repeat after PERIOD tokens, and are made so that programs in any language can make them: see peers/peer.py.
+ * The sum over all tokens' outputs is compared between the two ways, and is the checksum that peers print. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "atoll/clock.h"
+#include "atoll/log.h"
+#include "atoll/recurrent.h"
+#include "lists.h"
+
+enum { PERIOD = 64, HEADS = 8, WIDTH = 64, MOST = 32 };
+static const double tolerance = 1e-3; /* of sums of T outputs, relative to the largest */
+
+typedef struct problem {
+  int64_t length, window, batch, block;
+  float *table; /* [3, PERIOD, batch, HEADS, WIDTH] */
+  float *total; /* [batch, HEADS, WIDTH] */
+} problem;
+
+static int64_t row_of(const problem *p) { return p->batch * HEADS * WIDTH; }
+
+static void fill(problem *p) {
+  for (int64_t i = 0; i < 3 * PERIOD * row_of(p); i++) {
+    uint32_t bits = (uint32_t)i * UINT32_C(2654435761);
+    p->table[i] = (float)(bits >> 8) / (float)(1 << 24) - 0.5f;
+  }
+}
+
+/* ---- padded: a cache of all T places, scores of all of them, a mask ---- */
+
+static void attend_padded(const problem *p, int64_t t, const float *q, const float *keys, const float *values,
+                          float *score, float *y) {
+  const float scale = 1 / sqrtf(WIDTH);
+  float most = -INFINITY, sum = 0;
+  for (int64_t s = 0; s < p->length; s++) {
+    float dot = 0;
+    for (int d = 0; d < WIDTH; d++)
+      dot += q[d] * keys[s * WIDTH + d];
+    int seen = s <= t && (p->window == 0 || s > t - p->window);
+    score[s] = seen ? dot * scale : -INFINITY;
+    most = score[s] > most ? score[s] : most;
+  }
+  float out[WIDTH] = {0};
+  for (int64_t s = 0; s < p->length; s++) {
+    float e = expf(score[s] - most);
+    sum += e;
+    for (int d = 0; d < WIDTH; d++)
+      out[d] += e * values[s * WIDTH + d];
+  }
+  for (int d = 0; d < WIDTH; d++)
+    y[d] += out[d] / sum;
+}
+
+/* Tokens begin .. end-1 of all; `cache` holds keys and values of the tokens before. */
+static void run_padded(const problem *p, int64_t begin, int64_t end, float *cache, float *score, float *total) {
+  const int64_t row = row_of(p), heads = p->batch * HEADS, half = heads * p->length * WIDTH;
+  for (int64_t t = begin; t < end; t++)
+    for (int64_t h = 0; h < heads; h++) {
+      const float *q = p->table + (t % PERIOD) * row + h * WIDTH;
+      float *keys = cache + h * p->length * WIDTH, *values = keys + half;
+      memcpy(keys + t * WIDTH, q + PERIOD * row, WIDTH * sizeof *keys);
+      memcpy(values + t * WIDTH, q + 2 * PERIOD * row, WIDTH * sizeof *values);
+      attend_padded(p, t, q, keys, values, score, total + h * WIDTH);
+    }
+}
+
+/* A cached place costs the same whether it is seen or not, so a part of the tokens is enough: milliseconds of one. */
+static atoll_err time_padded(const problem *p, int64_t tokens, float *total, double *ms) {
+  const int64_t half = p->batch * HEADS * p->length * WIDTH;
+  float *cache = calloc((size_t)(2 * half), sizeof *cache), *score = malloc((size_t)p->length * sizeof *score);
+  if (!cache || !score) {
+    free(cache);
+    free(score);
+    return atoll_fail(ATOLL_NOMEM, "a cache of %lld places", (long long)p->length);
+  }
+  double began = atoll_clock_now();
+  run_padded(p, 0, tokens, cache, score, total);
+  *ms = 1e3 * (atoll_clock_now() - began) / (double)tokens;
+  free(cache);
+  free(score);
+  return ATOLL_OK;
+}
+
+/* ---- tiled: the recurrent program ---- */
+
+static atoll_err keep_total(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  const problem *p = user;
+  (void)out;
+  memcpy(p->total + point[0] * HEADS * WIDTH, in->data, HEADS * WIDTH * sizeof(float));
+  return ATOLL_OK;
+}
+
+static atoll_rt *repeated(atoll_rec *c, const char *name) {
+  atoll_rt *x = atoll_rec_input(c, name, ATOLL_F32, "p,b", ATOLL_SHAPE(HEADS, WIDTH));
+  return atoll_rt_at(x, "p=t%64");
+}
+
+static atoll_err build(const problem *p, atoll_rec **out) {
+  char index[64] = "t=0:t+1";
+  ATOLL_TRY(atoll_rec_create(1, out));
+  atoll_rec *c = *out;
+  atoll_rec_dim(c, "p", PERIOD);
+  atoll_rec_dim(c, "b", p->batch);
+  atoll_rec_dim(c, "t", 0);
+  if (p->window)
+    (void)snprintf(index, sizeof index, "t=max(0,t-%lld):t+1", (long long)p->window - 1);
+  atoll_rt *q = atoll_rt_scale(repeated(c, "queries"), 1 / sqrt(WIDTH));
+  atoll_rt *k = atoll_rt_at(atoll_rt_name(repeated(c, "k"), "keys"), index);
+  atoll_rt *v = atoll_rt_at(atoll_rt_name(repeated(c, "v"), "values"), index);
+  atoll_rt *y = atoll_rt_einsum("hn,nhd->hd", atoll_rt_softmax(atoll_rt_einsum("hd,nhd->hn", q, k), -1), v);
+  atoll_rt *total = atoll_rec_tensor(c, "total", ATOLL_F32, "b,t", ATOLL_SHAPE(HEADS, WIDTH));
+  atoll_rt_def(total, "t==0", y);
+  atoll_rt_def(total, "true", atoll_rt_add(atoll_rt_at(total, "t=t-1"), y));
+  atoll_rt_sink(atoll_rt_at(total, "t=T-1"), "total", keep_total, (void *)(uintptr_t)p);
+  return atoll_rec_error(c);
+}
+
+typedef struct tiled {
+  atoll_rec *context;
+  atoll_rec_program *program;
+  double compile_seconds;
+  int64_t peak, kept; /* bytes of all values; of keys and values */
+  char engine[64];
+} tiled;
+
+enum { BINDINGS = 4 };
+
+static void bindings(const problem *p, atoll_rec_binding b[BINDINGS]) {
+  const int64_t part = PERIOD * row_of(p);
+  b[0] = (atoll_rec_binding){"T", p->length, NULL};
+  b[1] = (atoll_rec_binding){"queries", 0, p->table};
+  b[2] = (atoll_rec_binding){"k", 0, p->table + part};
+  b[3] = (atoll_rec_binding){"v", 0, p->table + 2 * part};
+}
+
+/* Bytes of keys and values in the program's report: "keys ... , N bytes". */
+static int64_t kept_bytes(const char *report) {
+  int64_t sum = 0;
+  for (const char *line = report; *line;) {
+    size_t n = strcspn(line, "\n");
+    char text[512];
+    (void)snprintf(text, sizeof text, "%.*s", (int)n, line);
+    const char *bytes = strstr(text, " bytes");
+    if (bytes && (!strncmp(text, "keys ", 5) || !strncmp(text, "values ", 7))) {
+      while (bytes > text && bytes[-1] >= '0' && bytes[-1] <= '9')
+        bytes--;
+      sum += strtoll(bytes, NULL, 10);
+    }
+    line += n + (line[n] == '\n');
+  }
+  return sum;
+}
+
+static atoll_err account(const problem *p, tiled *t) {
+  atoll_rec_binding b[BINDINGS];
+  char *text = NULL;
+  size_t n = 0;
+  bindings(p, b);
+  ATOLL_TRY(atoll_rec_peak_bytes(t->program, b, BINDINGS, &t->peak));
+  FILE *f = open_memstream(&text, &n);
+  if (!f)
+    return atoll_fail(ATOLL_NOMEM, "report");
+  atoll_err err = atoll_rec_report(t->program, b, BINDINGS, f);
+  fclose(f);
+  if (err == ATOLL_OK)
+    t->kept = kept_bytes(text);
+  free(text);
+  return err;
+}
+
+static atoll_err compile(const problem *p, tiled *t) {
+  atoll_rec_params params;
+  atoll_rec_params_init(&params);
+  params.tile = p->block;
+  params.least = p->length < 512 ? 1 : 512;
+  double began = atoll_clock_now();
+  ATOLL_TRY(build(p, &t->context));
+  ATOLL_TRY(atoll_rec_compile(t->context, &params, &t->program));
+  t->compile_seconds = atoll_clock_now() - began;
+  (void)snprintf(t->engine, sizeof t->engine, "%s", atoll_rec_engine(t->program));
+  return account(p, t);
+}
+
+static void release(tiled *t) {
+  atoll_rec_program_destroy(&t->program);
+  atoll_rec_destroy(&t->context);
+}
+
+static atoll_err time_tiled(const problem *p, const tiled *t, double *ms) {
+  atoll_rec_binding b[BINDINGS];
+  bindings(p, b);
+  double began = atoll_clock_now();
+  ATOLL_TRY(atoll_rec_run(t->program, b, BINDINGS));
+  *ms = 1e3 * (atoll_clock_now() - began) / (double)p->length;
+  return ATOLL_OK;
+}
+
+/* ---- what memory gives ---- */
+
+static volatile float sink;
+
+/* Bytes a second that one thread reads from a buffer of this size. */
+static atoll_err read_rate(int64_t bytes, double *rate) {
+  int64_t n = bytes / (int64_t)sizeof(float), rounds = (INT64_C(256) << 20) / bytes + 1;
+  float *x = malloc((size_t)(n * (int64_t)sizeof *x) + 64);
+  if (!x)
+    return atoll_fail(ATOLL_NOMEM, "a buffer of %lld bytes", (long long)bytes);
+  for (int64_t i = 0; i < n; i++)
+    x[i] = (float)(i & 7);
+  double began = atoll_clock_now();
+  for (int64_t r = 0; r < rounds; r++) {
+    float sum[32] = {0};
+    for (int64_t i = 0; i + 32 <= n; i += 32)
+      for (int k = 0; k < 32; k++)
+        sum[k] += x[i + k];
+    for (int k = 0; k < 32; k++)
+      sink += sum[k];
+  }
+  *rate = (double)(rounds * n * (int64_t)sizeof *x) / (atoll_clock_now() - began);
+  free(x);
+  return ATOLL_OK;
+}
+
+/* Bytes of keys and values that a token sees, on average over a text. */
+static double seen_bytes(const problem *p) {
+  double places = 0;
+  for (int64_t t = 0; t < p->length; t++)
+    places += (double)(p->window && t + 1 > p->window ? p->window : t + 1);
+  return 2 * sizeof(float) * (double)row_of(p) * places / (double)p->length;
+}
+
+/* ---- rows ---- */
+
+typedef struct figures {
+  double tiled[MOST], padded[MOST], rate, dram;
+  double error;
+} figures;
+
+static double largest_difference(const float *a, const float *b, int64_t n) {
+  double most = 0, scale = 0;
+  for (int64_t i = 0; i < n; i++) {
+    most = fmax(most, fabs((double)a[i] - b[i]));
+    scale = fmax(scale, fabs((double)b[i]));
+  }
+  return scale > 0 ? most / scale : most;
+}
+
+/* Places that a padded cache computes in a measured run, so that long texts do not take minutes. */
+static const double padded_places = 4e7;
+
+static atoll_err measure(problem *p, const tiled *t, int64_t repeats, figures *f) {
+  const double places = (double)p->length * (double)p->batch * HEADS;
+  int64_t tokens = (int64_t)fmin((double)p->length, fmax(8, padded_places / places));
+  float *total = calloc((size_t)row_of(p), sizeof *total);
+  double ms = 0, working = fmin(seen_bytes(p), 1 << 30);
+  atoll_err err = total ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "a row of outputs");
+  f->error = NAN;
+  for (int64_t k = 0; k <= repeats && err == ATOLL_OK; k++) { /* the first round warms up */
+    memset(total, 0, (size_t)row_of(p) * sizeof *total);
+    err = time_tiled(p, t, &ms);
+    f->tiled[k ? k - 1 : 0] = ms;
+    if (err == ATOLL_OK)
+      err = time_padded(p, tokens, total, &f->padded[k ? k - 1 : 0]);
+    if (err == ATOLL_OK && tokens == p->length)
+      f->error = largest_difference(p->total, total, row_of(p));
+  }
+  if (err == ATOLL_OK)
+    err = read_rate((int64_t)working, &f->rate);
+  if (err == ATOLL_OK)
+    err = read_rate(INT64_C(256) << 20, &f->dram);
+  if (err == ATOLL_OK && f->error > tolerance)
+    err = atoll_fail(ATOLL_INTERNAL, "T %lld, window %lld: outputs differ by %.3g from those of a padded cache",
+                     (long long)p->length, (long long)p->window, f->error);
+  free(total);
+  return err;
+}
+
+static double checksum(const problem *p) {
+  double sum = 0;
+  for (int64_t i = 0; i < row_of(p); i++)
+    sum += p->total[i];
+  return sum;
+}
+
+static void set(json_t *row, const char *key, double v) {
+  json_object_set_new(row, key, isfinite(v) ? json_real(v) : json_null());
+}
+
+static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repeats, json_t *peers, json_t *rows) {
+  static const char *const keys[] = {"T", "window", "batch", NULL};
+  double ms = bench_median(f->tiled, (int)repeats), padded = bench_median(f->padded, (int)repeats);
+  double fraction = seen_bytes(p) / (1e-3 * ms) / f->rate;
+  json_t *row =
+      json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window, "batch",
+                (json_int_t)p->batch, "block", (json_int_t)p->block, "dtype", "f32", "threads", 1, "engine", t->engine);
+  if (!row)
+    return atoll_fail(ATOLL_NOMEM, "row of figures");
+  set(row, "ms_per_token_tiled", ms);
+  set(row, "ms_per_token_padded", padded);
+  set(row, "speedup", padded / ms);
+  set(row, "peak_kv_bytes", (double)t->kept);
+  set(row, "peak_bytes", (double)t->peak);
+  set(row, "bandwidth_fraction", fraction);
+  set(row, "read_bytes_per_second", f->rate);
+  set(row, "dram_bytes_per_second", f->dram);
+  set(row, "compile_seconds", t->compile_seconds);
+  set(row, "checksum", checksum(p));
+  set(row, "difference", f->error);
+  double best = bench_compare(row, peers, keys, "ms_per_token", 0);
+  json_array_append_new(rows, row);
+  char against[48] = "";
+  if (isfinite(best))
+    (void)snprintf(against, sizeof against, " , %.2f x the best peer", best / ms);
+  atoll_say(
+      "T %6lld , window %5lld , batch %2lld : %.4f ms a token , padded %.4f ( %.2f x ) , keys and values %.2f MB , "
+      "%.2f of the bandwidth%s",
+      (long long)p->length, (long long)p->window, (long long)p->batch, ms, padded, padded / ms, (double)t->kept / 1e6,
+      fraction, against);
+  return ATOLL_OK;
+}
+
+static atoll_err one(problem *p, int64_t repeats, json_t *peers, json_t *rows) {
+  figures f;
+  tiled t = {NULL, NULL, 0, 0, 0, ""};
+  p->table = malloc((size_t)(3 * PERIOD * row_of(p)) * sizeof *p->table);
+  p->total = calloc((size_t)row_of(p), sizeof *p->total);
+  atoll_err err =
+      p->table && p->total ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "inputs of %lld texts", (long long)p->batch);
+  if (err == ATOLL_OK) {
+    fill(p);
+    err = compile(p, &t);
+  }
+  if (err == ATOLL_OK)
+    err = measure(p, &t, repeats, &f);
+  if (err == ATOLL_OK)
+    err = tell(p, &t, &f, repeats, peers, rows);
+  release(&t);
+  free(p->table);
+  free(p->total);
+  return err;
+}
+
+static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
+  bench_list lengths, windows, batches;
+  int64_t repeats, block;
+  ATOLL_TRY(bench_numbers(cli, "lengths", "512,2048", 2, 1 << 20, &lengths));
+  ATOLL_TRY(bench_numbers(cli, "windows", "0,512", 0, 1 << 20, &windows));
+  ATOLL_TRY(bench_numbers(cli, "batches", "1,4", 1, 1024, &batches));
+  ATOLL_TRY(bench_count(cli, "repeats", 3, 1, MOST, &repeats));
+  ATOLL_TRY(bench_count(cli, "block", 0, 0, 1 << 20, &block));
+  for (int l = 0; l < lengths.n; l++)
+    for (int w = 0; w < windows.n; w++)
+      for (int b = 0; b < batches.n; b++) {
+        problem p = {lengths.v[l], windows.v[w], batches.v[b], block, NULL, NULL};
+        ATOLL_TRY(one(&p, repeats, peers, rows));
+      }
+  return ATOLL_OK;
+}
+
+static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
+  int size;
+  json_t *peers = NULL, *rows = json_array();
+  (void)job;
+  (void)opts;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  atoll_err err =
+      size > 1 ? atoll_fail(ATOLL_USAGE, "decode runs on one rank, not on %d", size) : bench_peers(cli, &peers);
+  if (err == ATOLL_OK)
+    err = sweep(cli, peers, rows);
+  if (out)
+    json_object_set(out, "rows", rows);
+  json_decref(rows);
+  json_decref(peers);
+  return err;
+}
+
+const bench bench_decode = {"decode",
+                            "Attention token by token as a recurrent program, against a padded cache and peers.", run};
