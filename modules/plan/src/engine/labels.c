@@ -168,7 +168,7 @@ static atoll_err close_single(search *s, const node *n, int32_t at, int f, doubl
       continue;
     int64_t width = n->width ? n->width : least_width(s->problem, n->b, point[i].seconds + send, n->high);
     if (l->behind && point[i].in_flight > 1) { /* ceil((D + behind) / D) <= in_flight */
-      int64_t least = (l->behind + point[i].in_flight - 2) / (point[i].in_flight - 1);
+      int64_t least = (l->behind - 1) / (point[i].in_flight - 1) + 1;
       width = width > least ? width : least;
     }
     if (width > UINT16_MAX || in_flight(l, width) > point[i].in_flight ||
