@@ -4,7 +4,7 @@ plan=$(atoll atoll-plan)
 job=$(sourcefile inputs/jobs/gpt2-124m.yaml)
 here=topo.path=$(sourcefile inputs/clusters/mixed-2x2)
 expect 69 "$plan" "$job" "$here" plan.memory=100MiB --save p.yaml --explain
-says "no plan fits: layer 13 (head) fits nowhere: alone, with one micro-batch of 4 and policy eager_flash, it needs"
+says "no plan fits: layer 13 (head) fits nowhere: alone, with one micro-batch of 4 and policy exact20, it needs"
 says "and the largest device, on island a, has 100 MiB to plan with (plan.memory); nearest is stage"
 says "missing"
 says "parameter"

@@ -38,6 +38,20 @@ static void assert_simulated(const atoll_plan *plan, const atoll_plan_problem *p
   atoll_simulation_destroy(&s);
 }
 
+static void assert_told(const atoll_plan *plan, const atoll_plan_problem *p, const atoll_plan_report *report) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  atoll_plan_explain(plan, p, report, f);
+  fclose(f);
+  char half[128];
+  snprintf(half, sizeof half, "copy 1: micro-batches %" PRId64 "-%" PRId64 ", islands b\n", plan->micro_batches / 2,
+           plan->micro_batches - 1);
+  if (!strstr(text, "2 equal copies of the pipeline") || !strstr(text, half))
+    fail_msg("'%s' is not in:\n%s", half, text);
+  free(text);
+}
+
 static void copies_stay_on_their_islands(void **state) {
   (void)state;
   test_cluster both, one;
@@ -57,6 +71,7 @@ static void copies_stay_on_their_islands(void **state) {
     for (int k = 0; k < stage->replicas; k++)
       assert_int_equal(stage->replica[k].island, k >= stage->replicas / 2);
   }
+  assert_told(plan, &of_both, report);
   atoll_plan_report_destroy(&report);
   atoll_plan_destroy(&plan);
   atoll_plan_destroy(&alone);

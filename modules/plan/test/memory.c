@@ -103,6 +103,54 @@ static void equals_layer(void **state) {
   equals_layer_in(ATOLL_BF16);
 }
 
+static atoll_model *family(atoll_family name, int64_t kv_heads) {
+  atoll_model_params p;
+  atoll_model *m = NULL;
+  atoll_model_params_init(&p);
+  p.family = name;
+  p.layers = 3;
+  p.width = 64;
+  p.heads = 8;
+  p.kv_heads = kv_heads;
+  p.context = 128;
+  p.vocab = 256;
+  assert_int_equal(atoll_model_create(&p, &m), ATOLL_OK);
+  return m;
+}
+
+/* Blocks on one of two or four tensor ranks, of every family: what layer allocates but for the padding of tensors, and,
+ * in scratch, for which call needs most of it. */
+static void equals_layer_on_tensor_ranks(void **state) {
+  (void)state;
+  atoll_model *const models[] = {family(ATOLL_FAMILY_GPT2, 0), family(ATOLL_FAMILY_LLAMA, 4),
+                                 family(ATOLL_FAMILY_LLAMA, 8), family(ATOLL_FAMILY_BERT, 0)};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    for (int policy = 0; policy < ATOLL_POLICIES; policy++)
+      for (int tensor = 1; tensor <= 4; tensor *= 2) {
+        atoll_model *m = models[i];
+        atoll_syms *pool = NULL;
+        memory_model model;
+        atoll_policy list[] = {(atoll_policy)policy, (atoll_policy)policy};
+        const int64_t v[VARS] = {2, 64, 3, 1, 1, tensor, 1, 1};
+        const atoll_stage_params p = {1, 3, list, 2, 64, 3, 1, 1, tensor, 0, ATOLL_MLP_PLAIN};
+        int64_t want[ATOLL_MEM_CATEGORIES];
+        assert_ok(atoll_syms_create(&pool));
+        assert_ok(memory_model_make(m, pool, 1, 3, (atoll_policy)policy, (memory_moe){0, 0}, &model));
+        assert_ok(atoll_stage_bytes(m, &p, want));
+        bytes got = evaluate(&model, v);
+        for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
+          if (llabs(got.of[c] - want[c]) > (c == ATOLL_MEM_WORKSPACE ? want[c] / 10 : 4096))
+            fail_msg("model %d, %s on %d ranks: %s %" PRId64 ", allocated %" PRId64, (int)i,
+                     atoll_policy_name((atoll_policy)policy), tensor, atoll_mem_category_name((atoll_mem_category)c),
+                     got.of[c], want[c]);
+        atoll_syms_destroy(&pool);
+      }
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+    atoll_model *m = models[i];
+    atoll_model_destroy(&m);
+  }
+}
+
 /* Two blocks of width 64: numbers one can follow. */
 static void other_axes(void **state) {
   (void)state;
@@ -113,8 +161,8 @@ static void other_axes(void **state) {
   assert_ok(memory_model_make(m, pool, 1, 3, ATOLL_POLICY_EAGER_FLASH, (memory_moe){0, 0}, &model));
   assert_int_equal(model.blocks, 2);
   int64_t v[VARS] = {2, 32, 3, 2, 4, 1, 1, 1};
-  const int64_t h = 64, matrices = 12 * h * h, vectors = 13 * h, rows = 2 * 32, x = 4 * h * rows;
-  const int64_t P = 4 * 2 * (matrices + vectors);
+  const int64_t h = 64, matrices = 12 * h * h, columns = 7 * h, vectors = 6 * h, rows = 2 * 32, x = 4 * h * rows;
+  const int64_t P = 4 * 2 * (matrices + columns + vectors); /* columns: biases of products that are cut by them */
   bytes plain = evaluate(&model, v), y;
   assert_int_equal(plain.of[ATOLL_MEM_PARAMETER], P);
 
@@ -131,7 +179,7 @@ static void other_axes(void **state) {
 
   v[TENSOR] = 2;
   y = evaluate(&model, v);
-  assert_int_equal(y.of[ATOLL_MEM_PARAMETER], 4 * 2 * (matrices / 2 + vectors));
+  assert_int_equal(y.of[ATOLL_MEM_PARAMETER], 4 * 2 * (matrices / 2 + columns / 2 + vectors));
   /* Per block x, ln1, r1, ln2 whole; q, k, v, o, f, gelu(f) and log-sum-exp by halves; mean and rstd twice whole. The
    * first block's x is the caller's. */
   int64_t heads = atoll_model_config(m)->heads, block = 4 * x + 4 * 4 * rows + (4 * x + 8 * x + 4 * heads * rows) / 2;
@@ -195,7 +243,7 @@ static void experts(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_layer), cmocka_unit_test(other_axes),
-                                     cmocka_unit_test(experts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(equals_layer), cmocka_unit_test(equals_layer_on_tensor_ranks),
+                                     cmocka_unit_test(other_axes), cmocka_unit_test(experts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,8 +42,9 @@
 #define FINALISTS  6
 #define ALL_WIDTHS 64
 #define CROSSING   0.1  /* of the time of the slowest stage: sends between islands that take less are no matter */
-#define WORK       6000 /* of the engine, for each layer and kind */
-#define SKETCHES   30   /* parts of it for a first look at a combination */
+#define WORK       8000 /* of the engine, for each layer and kind */
+#define PICKED     2
+#define SKETCHES   30 /* parts of it for a first look at a combination */
 
 /* ---- combinations ------------------------------------------------------------------------------------------------ */
 
@@ -207,7 +208,7 @@ static atoll_err add_combinations(large *x, large *view, int64_t b, double *u, i
       x->combination = grown;
     }
     combination *k = &x->combination[x->combinations++];
-    *k = (combination){.x = view, .b = b, .G = G, .D = D};
+    *k = (combination){.x = view, .b = b, .G = G, .D = D, .in_turn = 1};
     fill_combination(c, k);
     k->seconds = whole + (double)(k->most - 1) * steady;
     k->bound = x->cheapest ? rent * (double)G / view->copies : k->seconds; /* rent is of all copies */
@@ -251,7 +252,7 @@ static int size_of(MPI_Comm comm) {
 
 static atoll_err together(MPI_Comm comm, atoll_err err) { return comm == MPI_COMM_NULL ? err : atoll_agree(comm, err); }
 
-static int open(const combination *k, double limit) { return k->least * (1 - 1e-12) < limit; }
+static int open(const combination *k, double limit) { return k->in_turn && k->least * (1 - 1e-12) < limit; }
 
 /* Those of the combinations [first, last) that can still win, each on one rank; afterwards all know all values. */
 static atoll_err solve(large *x, MPI_Comm comm, engine_part part, int64_t work, int first, int last, double limit) {
@@ -294,16 +295,38 @@ static atoll_err rounds(large *x, MPI_Comm comm, engine_part part, int64_t work,
   return ATOLL_OK;
 }
 
-/* First plans; then a little work for each combination that is left, which closes most; then the rest of the allowance
- * for what remains, in equal parts. */
+/* Leaves in turn those open ones that more work may help most: of least value for better plans, of least bound for the
+ * gap. Returns how many. */
+static int pick(large *x, double limit) {
+  combination *picked[2 * PICKED];
+  int n = 0;
+  for (int i = 0; i < 2 * PICKED; i++) {
+    combination *best = NULL;
+    for (int c = 0; c < x->combinations; c++) {
+      combination *k = &x->combination[c];
+      if (open(k, limit) && (!best || (i < PICKED ? k->value < best->value : k->least < best->least)))
+        best = k;
+    }
+    if (!best)
+      break;
+    best->in_turn = 0;
+    picked[n++] = best;
+  }
+  for (int c = 0; c < x->combinations; c++)
+    x->combination[c].in_turn = 0;
+  for (int i = 0; i < n; i++)
+    picked[i]->in_turn = 1;
+  return n;
+}
+
+/* First plans; then a little work for each combination that is left, which closes most; then the whole allowance for
+ * some of what remains, in equal parts. */
 static atoll_err search(large *x, MPI_Comm comm) {
   int64_t work = WORK * x->c->layers * x->kinds;
   double limit = INFINITY;
-  int left = 0;
   ATOLL_TRY(rounds(x, comm, ENGINE_FIRST_PLANS, 0, &limit));
   ATOLL_TRY(rounds(x, comm, ENGINE_FROM_START, work / SKETCHES, &limit));
-  for (int i = 0; i < x->combinations; i++)
-    left += open(&x->combination[i], limit);
+  int left = pick(x, limit);
   return left ? rounds(x, comm, ENGINE_FROM_START, work / left, &limit) : ATOLL_OK;
 }
 

@@ -34,6 +34,7 @@ typedef struct combination { /* copies of the pipeline, samples per micro-batch 
   double bound;    /* no plan has less value: seconds, or the rent of what computes while it computes */
   double value;    /* s or price of the best plan found; INFINITY none */
   double least;    /* proved bound of the value */
+  int in_turn;     /* 0: no more work is spent on it */
   engine_plan *plan;
 } combination;
 

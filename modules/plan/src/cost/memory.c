@@ -16,6 +16,7 @@ typedef struct builder {
   const atoll_sym *B, *S, *slots, *partials, *data, *tensor, *context, *expert, *zero, *sequence, *recompute, *off[4];
   const atoll_sym *nought;
   int64_t element; /* bytes of an activation, and of a weight as layers read it */
+  int degree;      /* the least tensor degree of the model's blocks beyond 1; 1: there is none */
 } builder;
 
 static const atoll_sym *integer(const builder *k, int64_t v) { return atoll_sym_int(k->pool, v); }
@@ -55,16 +56,36 @@ static int64_t elements(const atoll_model_param *p) {
   return n;
 }
 
-/* Bytes of one tensor in f32 on one rank. Matrices are cut over tensor ranks, except positions, which the residual
- * stream needs whole; of experts a rank has its share, each of the plain MLP's size. */
-static const atoll_sym *tensor_bytes(const builder *k, const atoll_model_param *p, int *is_expert) {
+/* Elements of a parameter on one of k->degree tensor ranks. */
+static atoll_err divided_elements(const builder *k, int param, int64_t *n) {
+  atoll_tensor block[ATOLL_LAYER_BLOCKS];
+  int blocks = 0;
+  ATOLL_TRY(atoll_layer_blocks(k->m, param, 0, k->degree, ATOLL_MLP_PLAIN, block, &blocks));
+  *n = 0;
+  for (int i = 0; i < blocks; i++)
+    *n += atoll_tensor_local_count(&block[i]);
+  return ATOLL_OK;
+}
+
+/* Bytes of one tensor in f32 on one rank. What tensor ranks share of a block is layer's to say. Outside blocks matrices
+ * are cut too, which train does not do, except positions, which the residual stream needs whole. Of experts a rank has
+ * its share, each of the plain MLP's size. */
+static atoll_err tensor_bytes(const builder *k, int layer, int param, int *is_expert, const atoll_sym **bytes) {
+  const atoll_model_param *p = atoll_model_param_at(k->m, param);
   const atoll_sym *n = integer(k, elements(p));
-  if (p->ndim > 1 && strncmp(p->name, "wpe.", 4) != 0)
+  int cut = p->ndim > 1 && strncmp(p->name, "wpe.", 4) != 0;
+  if (atoll_model_layer_kind(k->m, layer) == ATOLL_LAYER_BLOCK && k->degree > 1) {
+    int64_t divided;
+    ATOLL_TRY(divided_elements(k, param, &divided));
+    cut = divided < elements(p);
+  }
+  if (cut)
     n = shared(k, n, k->tensor);
   *is_expert = k->moe.experts > 0 && strstr(p->name, ".mlp.") != NULL;
   if (*is_expert)
     n = mul(k, n, shared(k, integer(k, k->moe.experts), k->expert));
-  return mul(k, integer(k, 4 * LINE), shared(k, n, integer(k, LINE)));
+  *bytes = mul(k, integer(k, 4 * LINE), shared(k, n, integer(k, LINE)));
+  return ATOLL_OK;
 }
 
 typedef struct params {
@@ -85,7 +106,8 @@ static atoll_err sum_params(const builder *k, params *out) {
     for (int i = 0; i < count; i++) {
       const atoll_model_param *p = atoll_model_param_at(k->m, list[i]);
       int is_expert, known = 0;
-      const atoll_sym *bytes = tensor_bytes(k, p, &is_expert);
+      const atoll_sym *bytes;
+      ATOLL_TRY(tensor_bytes(k, l, list[i], &is_expert, &bytes));
       for (int s = 0; s < n && p->tied_layer >= 0; s++)
         known = known || seen[s] == list[i];
       layer[is_expert] = add(k, layer[is_expert], bytes);
@@ -117,10 +139,19 @@ static const atoll_sym *mine(const builder *k, const atoll_sym *e) {
   return e && S ? atoll_sym_substitute(k->pool, e, S, k->S) : NULL;
 }
 
-/* bytes of which `cut` elements per token are cut over tensor ranks, the rest with sequence parallelism only. */
-static const atoll_sym *cut_bytes(const builder *k, const atoll_sym *bytes, int64_t cut) {
-  const atoll_sym *part = mul(k, integer(k, k->element * cut), mul(k, k->B, k->S)), *rest = sub(k, bytes, part);
+typedef const atoll_sym *(*layer_bytes)(const atoll_model *m, atoll_syms *pool, int layer, atoll_policy p, int tensor);
+
+/* What a rank has of a layer: what tensor ranks divide shows in the difference between one rank and one of k->degree;
+ * the rest is divided with sequence parallelism only. `more` elements per token are divided besides. */
+static const atoll_sym *cut_bytes(const builder *k, int layer, layer_bytes of, int64_t more) {
+  const atoll_sym *whole = mine(k, of(k->m, k->pool, layer, k->policy, 1)), *part = k->nought, *rest = whole;
+  if (k->degree > 1) {
+    const atoll_sym *less = sub(k, whole, mine(k, of(k->m, k->pool, layer, k->policy, k->degree)));
+    part = shared(k, mul(k, integer(k, k->degree), less), integer(k, k->degree - 1));
+    rest = sub(k, whole, part);
+  }
   rest = when(k, at_least(k, k->sequence, 1), shared(k, rest, k->tensor), rest);
+  part = add(k, part, mul(k, integer(k, k->element * more), mul(k, k->B, k->S)));
   return add(k, rest, shared(k, part, k->tensor));
 }
 
@@ -132,13 +163,11 @@ static const atoll_sym *input_bytes(const builder *k) {
 
 /* Saved by a layer. A token visits top_k experts, so their part of a block's MLP is that many times as large. */
 static const atoll_sym *saved_bytes(const builder *k, int layer) {
-  const atoll_sym *bytes = mine(k, atoll_layer_saved_bytes(k->m, k->pool, layer, k->policy, 1));
   if (atoll_model_layer_kind(k->m, layer) != ATOLL_LAYER_BLOCK)
-    return bytes;
+    return mine(k, atoll_layer_saved_bytes(k->m, k->pool, layer, k->policy, 1));
   int64_t whole, attention, mlp, more = k->moe.experts > 0 ? k->moe.top_k - 1 : 0;
   atoll_layer_kept(k->m, layer, k->policy, &whole, &attention, &mlp);
-  bytes = add(k, bytes, mul(k, integer(k, k->element * more * mlp), mul(k, k->B, k->S)));
-  return cut_bytes(k, bytes, attention + mlp * (1 + more));
+  return cut_bytes(k, layer, atoll_layer_saved_bytes, more * mlp);
 }
 
 typedef struct activations {
@@ -151,21 +180,22 @@ static void sum_activations(const builder *k, activations *out) {
   *out = (activations){k->nought, {k->nought, k->nought}, k->nought, k->nought, k->nought, k->nought, 0};
   const atoll_sym *block = k->nought, *input = input_bytes(k), *others = k->nought;
   for (int l = k->first; l < k->last; l++) {
-    const atoll_sym *saved = saved_bytes(k, l);
-    const atoll_sym *carried = mine(k, atoll_layer_carried_bytes(k->m, k->pool, l, k->policy, 1));
-    int is_block = atoll_model_layer_kind(k->m, l) == ATOLL_LAYER_BLOCK;
-    if (is_block) {
+    const atoll_sym *saved = saved_bytes(k, l), *carried, *work;
+    int halves = k->first > 0 && l == k->first; /* of backward: the stage before waits for the first one's result */
+    layer_bytes needed = halves ? atoll_layer_half_bytes : atoll_layer_work_bytes;
+    if (atoll_model_layer_kind(k->m, l) == ATOLL_LAYER_BLOCK) {
       out->blocks++;
       block = saved;
-      carried = cut_bytes(k, carried, 3 * c->width + c->ffn);
+      carried = cut_bytes(k, l, atoll_layer_carried_bytes, 0);
+      work = cut_bytes(k, l, needed, 0);
     } else {
       others = add(k, others, saved);
+      carried = mine(k, atoll_layer_carried_bytes(k->m, k->pool, l, k->policy, 1));
+      work = mine(k, needed(k->m, k->pool, l, k->policy, 1));
     }
-    int halves = k->first > 0 && l == k->first; /* of backward: the stage before waits for the first one's result */
     if (halves)
       out->carried = carried;
-    const atoll_sym *work = (halves ? atoll_layer_half_bytes : atoll_layer_work_bytes)(k->m, k->pool, l, k->policy, 1);
-    out->work = most(k, out->work, mine(k, work));
+    out->work = most(k, out->work, work);
   }
   const atoll_sym *redone = atoll_sym_binary(k->pool, ATOLL_SYM_MIN, k->recompute, integer(k, out->blocks));
   out->saved[0] = block;
@@ -218,6 +248,16 @@ static void states(const builder *k, const params *p, memory_model *out) {
   out->host = add(k, host, sub(k, moments, kept(k, moments, k->off[2])));
 }
 
+static int least_degree(const atoll_model *m) {
+  int heads = (int)atoll_model_config(m)->heads;
+  for (int t = 2; t <= heads; t++) {
+    if (atoll_layer_check_tensor(m, t) == ATOLL_OK)
+      return t;
+    atoll_err_clear();
+  }
+  return 1;
+}
+
 atoll_err memory_model_make(const atoll_model *model, atoll_syms *pool, int first, int last, atoll_policy policy,
                             memory_moe moe, memory_model *out) {
   static const char *const shares[] = {"offload_weights", "offload_gradients", "offload_optimizer",
@@ -233,6 +273,7 @@ atoll_err memory_model_make(const atoll_model *model, atoll_syms *pool, int firs
   params p;
   activations a;
   k->nought = integer(k, 0);
+  k->degree = least_degree(model);
   k->slots = integer_var(pool, "slots");
   k->partials = integer_var(pool, "partials");
   k->data = integer_var(pool, "data");
