@@ -1,5 +1,5 @@
 # A run that is stopped by a signal leaves a checkpoint and status 75; the same command goes on from there and ends with
-# the numbers of a run that was never stopped.
+# the numbers of a run that was never stopped. Ranks divide the environments and learn the same.
 . "${0%/*}/../lib/case.sh"
 common=(rl.environment=grid rl.environments=8 rl.steps=16 rl.hidden=8 rl.chunk=2 rl.evaluate=8)
 all=rl.iterations=40
@@ -36,4 +36,23 @@ step=$(ls stopped/ckpt | sed -n 's/step-0*\([0-9]*\).a1/\1/p' | tail -n 1)
 run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=$((step + 2)) run.dir=stopped
 says "resumed stopped/ckpt"
 says "finished : iteration $((step + 2))"
-exit 0
+# Two ranks: the same draws, sums in another order, of gradients well above rounding (Adam divides by their size).
+cart=(rl.environment=cartpole rl.environments=8 rl.steps=40 rl.hidden=8 rl.chunk=2 rl.evaluate=8 rl.iterations=4)
+run mpi 1 "$(atoll atoll-rl)" "${cart[@]}" run.dir=one
+run mpi 2 "$(atoll atoll-rl)" "${cart[@]}" run.dir=two
+metrics one
+metrics two
+python3 - <<'P' || fail 'two ranks differ'
+import json
+whole, two = (json.load(open(f + ".json")) for f in ("one", "two"))
+assert whole["episodes"] == two["episodes"] and whole["reward"] == two["reward"]
+for name in ("loss", "gradient_norm"):
+    for a, b in zip(whole[name], two[name]):
+        assert abs(a - b) <= 1e-5 * abs(a) > 0, (name, a, b)
+P
+expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]/rl.hidden=8/rl.hidden=9}" run.dir=parts
+says 'is not of environment grid, seed 1, hidden 9'
+expect 64 mpi 2 "$(atoll atoll-rl)" rl.environments=9 run.dir=odd
+says 'rl.environments 9 is not a multiple of the 2 ranks'
+expect 64 mpi 1 "$(atoll atoll-rl)" rl.environment=cartpol run.dir=odd
+says "did you mean 'cartpole'"

@@ -188,7 +188,8 @@ atoll_rt *atoll_rt_categorical(atoll_rt *logits) {
     return NULL;
   u->dims = logits->dims;
   rt_set_shape(u, logits->axes, logits->shape);
-  u = atoll_rt_shift(randomize(u, 0), 0x1p-25); /* uniform numbers have 24 bits and may be 0 */
+  /* Uniform numbers have 24 bits and may be 0; the largest must not be rounded to 1 here, whose noise is infinite. */
+  u = atoll_rt_shift(atoll_rt_scale(randomize(u, 0), 1 - 0x1p-23), 0x1p-25);
   atoll_rt *gumbel = atoll_rt_neg(atoll_rt_log(atoll_rt_neg(atoll_rt_log(u))));
   return atoll_rt_argmax(atoll_rt_add(atoll_rt_detach(logits), gumbel), -1);
 }

@@ -51,7 +51,7 @@ static const atoll_opt_def defs[] = {
     {"restart", ATOLL_OPT_BOOL, RL(restart), "false", NULL, "",
      "Iterations begin with new episodes; otherwise they go on where the one before stopped."},
     {"baseline", ATOLL_OPT_BOOL, RL(baseline), "true", NULL, "",
-     "reinforce: returns less their mean over the environments of a rank."},
+     "reinforce: returns less their mean over all environments."},
     {"evaluate", ATOLL_OPT_INT, RL(evaluate), "100", "0..1048576", "episodes",
      "Episodes of an evaluation, with the likeliest actions; 0 = none."},
     {"evaluate_every", ATOLL_OPT_INT, RL(evaluate_every), "0", "0..", "iterations",

@@ -157,7 +157,7 @@ static atoll_err sum_over_ranks(void *user, const int64_t *point, const atoll_rt
   (void)point;
   return MPI_Allreduce(in->data, out->data, (int)in->shape[0], MPI_FLOAT, MPI_SUM, r->comm) == MPI_SUCCESS
              ? ATOLL_OK
-             : atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of %lld gradients", (long long)in->shape[0]);
+             : atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of %lld numbers", (long long)in->shape[0]);
 }
 
 /* Means over ranks, by one message: gradients one behind the other, the loss last. */
@@ -249,7 +249,16 @@ static atoll_rt *returns(const builder *b) {
   return atoll_rt_dsum(atoll_rt_mul(atoll_rt_at(b->reward, window), same), gamma);
 }
 
-static atoll_rt *mean(atoll_rt *x) { return atoll_rt_mean(x, 0); }
+/* Over all environments; gradients do not pass where there are several ranks. */
+static atoll_rt *mean(const builder *b, atoll_rt *x) {
+  atoll_rt *m = atoll_rt_mean(x, 0);
+  if (b->r->ranks == 1)
+    return m;
+  m = atoll_rt_reshape(m, ATOLL_SHAPE(1));
+  m = atoll_rec_call(b->c, "mean over ranks", sum_over_ranks, (void *)(uintptr_t)b->r, NULL, ATOLL_F32, ATOLL_SHAPE(1),
+                     1, &m);
+  return atoll_rt_scale(atoll_rt_reshape(m, ATOLL_SCALAR), 1.0 / b->r->ranks);
+}
 
 /* Log of the probability of the actions taken, [B], and of all, [B, A]. */
 static atoll_rt *log_probability(const builder *b, atoll_rt *output, atoll_rt **all) {
@@ -263,7 +272,7 @@ static atoll_rt *log_probability(const builder *b, atoll_rt *output, atoll_rt **
 static atoll_rt *reinforce_loss(const builder *b) {
   atoll_rt *g = returns(b);
   if (b->params->baseline)
-    g = atoll_rt_sub(g, mean(g));
+    g = atoll_rt_sub(g, mean(b, atoll_rt_detach(g)));
   atoll_rt *gain = atoll_rt_mul(log_probability(b, b->output, NULL), atoll_rt_detach(g));
   return atoll_rt_neg(atoll_rt_mean_all(atoll_rt_at(gain, "t=0:T")));
 }
