@@ -2,37 +2,6 @@
  * and nothing depends on where the windows of a long text end. The sink is called once a piece, which shows them. */
 #include "token_test.h"
 
-struct pieces {
-  size_t n, length[64];
-};
-
-static atoll_err count(void *arg, const int32_t *ids, size_t n) {
-  struct pieces *p = arg;
-  (void)ids;
-  if (p->n < 64)
-    p->length[p->n] = n; /* no merges: a token a byte */
-  p->n++;
-  return ATOLL_OK;
-}
-
-/* The parts joined are the text; parts are what it must be divided into. */
-static void expect_parts(const atoll_tokenizer *t, const char *const *part, size_t parts) {
-  char text[512] = "";
-  struct pieces p = {0};
-  for (size_t i = 0; i < parts; i++)
-    strcat(text, part[i]);
-  assert_int_equal(atoll_tokenizer_encode(t, "text", text, strlen(text), count, &p), ATOLL_OK);
-  for (size_t i = 0, at = 0; i < parts && i < p.n; at += p.length[i++])
-    if (p.length[i] != strlen(part[i]))
-      fail_msg("'%s': piece %zu is '%.*s', expected '%s'", text, i, (int)p.length[i], text + at, part[i]);
-  assert_int_equal(p.n, parts);
-}
-#define EXPECT(...)                                                                                                    \
-  do {                                                                                                                 \
-    const char *const part_[] = {__VA_ARGS__};                                                                         \
-    expect_parts(t, part_, sizeof part_ / sizeof *part_);                                                              \
-  } while (0)
-
 static void words_numbers_signs_and_space(void **state) {
   (void)state;
   atoll_tokenizer *t = test_gpt2("x y\n");
@@ -63,7 +32,7 @@ static void long_texts_are_divided_alike(void **state) {
   memset(text + run, ' ', run + 1);
   memcpy(text + 2 * run + 1, "bbbb\n\n\n\n", 8);
   struct pieces p = {0};
-  assert_int_equal(atoll_tokenizer_encode(t, "text", text, n, count, &p), ATOLL_OK);
+  assert_int_equal(atoll_tokenizer_encode(t, "text", text, n, test_count_piece, &p), ATOLL_OK);
   assert_int_equal(p.n, 4);
   assert_int_equal(p.length[0], run / 2);
   assert_int_equal(p.length[1], run);
@@ -73,7 +42,7 @@ static void long_texts_are_divided_alike(void **state) {
   for (size_t i = 0; i + 6 <= n; i += 6)
     memcpy(text + i, "\xe6\xbc\xa2\xe3\x80\x82", 6);
   p.n = 0;
-  assert_int_equal(atoll_tokenizer_encode(t, "text", text, n / 6 * 6, count, &p), ATOLL_OK);
+  assert_int_equal(atoll_tokenizer_encode(t, "text", text, n / 6 * 6, test_count_piece, &p), ATOLL_OK);
   assert_int_equal(p.n, n / 6 * 2);
   free(text);
   atoll_tokenizer_close(&t);
@@ -83,19 +52,20 @@ static void bytes_that_are_not_utf8_are_named(void **state) {
   (void)state;
   atoll_tokenizer *t = test_gpt2("a a\n");
   struct pieces p = {0};
-  test_refused(atoll_tokenizer_encode(t, "in.txt", "abc\xff", 4, count, &p), ATOLL_CORRUPT,
+  test_refused(atoll_tokenizer_encode(t, "in.txt", "abc\xff", 4, test_count_piece, &p), ATOLL_CORRUPT,
                "in.txt: byte 0xFF at offset 3");
-  test_refused(atoll_tokenizer_encode(t, "in.txt", "ab\xe6\xbc", 4, count, &p), ATOLL_CORRUPT,
+  test_refused(atoll_tokenizer_encode(t, "in.txt", "ab\xe6\xbc", 4, test_count_piece, &p), ATOLL_CORRUPT,
                "byte 0xE6 at offset 2 is not UTF-8: the character is cut short");
-  test_refused(atoll_tokenizer_encode(t, "in.txt", "\xed\xa0\x80", 3, count, &p), ATOLL_CORRUPT, "offset 0");
-  test_refused(atoll_tokenizer_encode(t, "in.txt", "\xc0\x80", 2, count, &p), ATOLL_CORRUPT, "offset 0");
-  test_refused(atoll_tokenizer_encode(t, "in.txt", "\xf4\x90\x80\x80", 4, count, &p), ATOLL_CORRUPT, "offset 0");
-  assert_int_equal(atoll_tokenizer_encode(t, "in.txt", "", 0, count, &p), ATOLL_OK);
+  test_refused(atoll_tokenizer_encode(t, "in.txt", "\xed\xa0\x80", 3, test_count_piece, &p), ATOLL_CORRUPT, "offset 0");
+  test_refused(atoll_tokenizer_encode(t, "in.txt", "\xc0\x80", 2, test_count_piece, &p), ATOLL_CORRUPT, "offset 0");
+  test_refused(atoll_tokenizer_encode(t, "in.txt", "\xf4\x90\x80\x80", 4, test_count_piece, &p), ATOLL_CORRUPT,
+               "offset 0");
+  assert_int_equal(atoll_tokenizer_encode(t, "in.txt", "", 0, test_count_piece, &p), ATOLL_OK);
   char *text = malloc((size_t)1 << 21);
   assert_non_null(text);
   memset(text, ' ', (size_t)1 << 21);
   text[1500000] = '\x80';
-  test_refused(atoll_tokenizer_encode(t, "in.txt", text, (size_t)1 << 21, count, &p), ATOLL_CORRUPT,
+  test_refused(atoll_tokenizer_encode(t, "in.txt", text, (size_t)1 << 21, test_count_piece, &p), ATOLL_CORRUPT,
                "byte 0x80 at offset 1500000");
   free(text);
   atoll_tokenizer_close(&t);

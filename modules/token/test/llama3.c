@@ -39,35 +39,6 @@ static atoll_tokenizer *tokenizer_of(const char *const *word, int words) {
 
 /* ---- division: the sink is called once a piece ---- */
 
-struct pieces {
-  size_t n, length[64];
-};
-
-static atoll_err count(void *arg, const int32_t *ids, size_t n) {
-  struct pieces *p = arg;
-  (void)ids;
-  assert_true(p->n < 64);
-  p->length[p->n++] = n; /* no merges: a token a byte */
-  return ATOLL_OK;
-}
-
-static void expect_parts(const atoll_tokenizer *t, const char *const *part, size_t parts) {
-  char text[512] = "";
-  struct pieces p = {0};
-  for (size_t i = 0; i < parts; i++)
-    strcat(text, part[i]);
-  assert_int_equal(atoll_tokenizer_encode(t, "text", text, strlen(text), count, &p), ATOLL_OK);
-  for (size_t i = 0, at = 0; i < parts && i < p.n; at += p.length[i++])
-    if (p.length[i] != strlen(part[i]))
-      fail_msg("'%s': piece %zu is '%.*s', expected '%s'", text, i, (int)p.length[i], text + at, part[i]);
-  assert_int_equal(p.n, parts);
-}
-#define EXPECT(...)                                                                                                    \
-  do {                                                                                                                 \
-    const char *const part_[] = {__VA_ARGS__};                                                                         \
-    expect_parts(t, part_, sizeof part_ / sizeof *part_);                                                              \
-  } while (0)
-
 static void division(void **state) {
   (void)state;
   atoll_tokenizer *t = tokenizer_of(NULL, 0);

@@ -103,4 +103,36 @@ static inline void test_refused(atoll_err got, atoll_err want, const char *fragm
              fragment);
 }
 
+/* What an encoder's sink has been called with. */
+struct pieces {
+  size_t n, length[64];
+};
+
+static inline atoll_err test_count_piece(void *arg, const int32_t *ids, size_t n) {
+  struct pieces *p = arg;
+  (void)ids;
+  if (p->n < 64)
+    p->length[p->n] = n; /* no merges: a token a byte */
+  p->n++;
+  return ATOLL_OK;
+}
+
+/* The parts joined are the text; parts are what it must be divided into. */
+static inline void test_expect_parts(const atoll_tokenizer *t, const char *const *part, size_t parts) {
+  char text[512] = "";
+  struct pieces p = {0};
+  for (size_t i = 0; i < parts; i++)
+    strcat(text, part[i]);
+  assert_int_equal(atoll_tokenizer_encode(t, "text", text, strlen(text), test_count_piece, &p), ATOLL_OK);
+  for (size_t i = 0, at = 0; i < parts && i < p.n; at += p.length[i++])
+    if (p.length[i] != strlen(part[i]))
+      fail_msg("'%s': piece %zu is '%.*s', expected '%s'", text, i, (int)p.length[i], text + at, part[i]);
+  assert_int_equal(p.n, parts);
+}
+#define EXPECT(...)                                                                                                    \
+  do {                                                                                                                 \
+    const char *const part_[] = {__VA_ARGS__};                                                                         \
+    test_expect_parts(t, part_, sizeof part_ / sizeof *part_);                                                         \
+  } while (0)
+
 #endif
