@@ -51,13 +51,15 @@ static atoll_rt_shape shape_of(const rl_memory *m, int k) {
   return (atoll_rt_shape){m->axes[k], {m->shape[k][0], m->shape[k][1]}};
 }
 
+enum { NAME = 24 }; /* characters of an input's name */
+
 static const char *input_name(int kind, int k, char *buf, size_t n) {
   (void)snprintf(buf, n, "%s%d", kinds[kind], k);
   return buf;
 }
 
 int rl_bindings(const rl_memory *m, int learning, int64_t iterations, int64_t done, atoll_rec_binding b[RL_BINDINGS]) {
-  static char name[RL_KINDS * RL_PARAMS][16];
+  static char name[RL_KINDS * RL_PARAMS][NAME];
   int n = 0;
   for (int kind = 0; kind < (learning ? RL_KINDS : 1); kind++)
     for (int k = 0; k < RL_PARAMS; k++, n++)
@@ -118,7 +120,7 @@ static void declare_parameters(builder *b) {
 }
 
 static void define_parameters(builder *b) {
-  char name[16];
+  char name[NAME];
   for (int kind = 0; kind < RL_KINDS; kind++)
     for (int k = 0; k < RL_PARAMS; k++) {
       atoll_rt *begin = b->begin[kind].p[k], *after = b->after[kind].p[k];
@@ -392,7 +394,7 @@ static atoll_err look(void *user, const int64_t *point, const atoll_rt_view *in,
 
 atoll_err rl_program_evaluate(const rl_run *r, atoll_rec *c, int64_t steps) {
   builder b = begin(r, c);
-  char name[16];
+  char name[NAME];
   policy w;
   const atoll_rt_shape shape = ATOLL_SHAPE(b.envs, b.env->state);
   atoll_rec_dim(c, "t", steps);
