@@ -186,14 +186,14 @@ function(atoll_test name)
   set(target test_${name})
   add_executable(${target} ${A_SOURCES})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/src)
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/src
+    ${PROJECT_SOURCE_DIR}/libcore/test) # unit_check.h, mpi_check.h
   foreach(used IN LISTS uses)
     target_link_libraries(${target} PRIVATE Atoll::${used})
   endforeach()
   set(packages cmocka m ${A_PACKAGES})
   if(DEFINED A_NP)
     list(APPEND packages mpi)
-    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/libcore/test) # mpi_check.h
   endif()
   atoll_link_packages(${target} PRIVATE "${packages}")
   # Where fixtures and scratch files are, for tests that need either.

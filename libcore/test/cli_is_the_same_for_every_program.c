@@ -224,12 +224,12 @@ static void bad_flag_tables_are_internal(void **state) {
   for (int i = 0; i < 2; i++) {
     atoll_cli_params_init(&p);
     p.flags = tables[i];
-    assert_refused(atoll_cli_create(&p, &cli), ATOLL_INTERNAL, "flag table");
+    assert_refused_naming(atoll_cli_create(&p, &cli), ATOLL_INTERNAL, "flag table");
     assert_null(cli);
   }
   atoll_cli_params_init(&p);
   p.job_flag = "job";
-  assert_refused(atoll_cli_create(&p, &cli), ATOLL_INTERNAL, "job flag job is not declared");
+  assert_refused_naming(atoll_cli_create(&p, &cli), ATOLL_INTERNAL, "job flag job is not declared");
 }
 
 int main(void) {

@@ -2,15 +2,8 @@
 #include "atoll/clock.h"
 
 #include <time.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void advance_moves_both_clocks(void **state) {
   (void)state;

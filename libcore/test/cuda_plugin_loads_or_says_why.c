@@ -1,12 +1,7 @@
 /* The CUDA plug-in as it is installed: it loads on any machine, and says why its device is not used where there is no
  * driver; nothing that it brings is taken by "auto". */
 #include "atoll/plugin.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void it_loads(void **state) {
   (void)state;

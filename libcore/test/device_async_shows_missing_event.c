@@ -2,11 +2,9 @@
  * event they never do. */
 #include "atoll/device.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <cmocka.h>
+
+#include "unit_check.h"
 
 /* Atomic, so that the wrong order is not a data race as well; the order is what is watched here. */
 struct args {

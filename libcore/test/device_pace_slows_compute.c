@@ -2,11 +2,7 @@
  * slowed. */
 #include "atoll/clock.h"
 #include "atoll/device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 static atoll_err burn(void *args, void *stream) {
   (void)stream;

@@ -1,12 +1,7 @@
 /* On every host device: a queue runs its tasks in order, an event orders two queues, a failed task makes the queue's
  * error stick until sync, and it spreads to queues that wait for the failed one. */
 #include "atoll/device.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 static const char *kinds[] = {"cpu", "async"};
 

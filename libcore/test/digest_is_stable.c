@@ -1,15 +1,7 @@
 /* Digests are stored in files: known answers, and a streaming form that equals the whole and ignores the machine's byte
  * order. */
 #include "atoll/digest.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void known_answers(void **state) {
   (void)state;

@@ -1,16 +1,11 @@
 /* Promise: kill:POINT:N ends the process with SIGKILL at the Nth passage of that point and of no other; stop:POINT
  * stops it. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "atoll/fault.h"
+#include "unit_check.h"
 
 /* Passes `other` once and `here` `passages` times in a child; its wait status. */
 static int child(const char *rules, int rank, int passages) {

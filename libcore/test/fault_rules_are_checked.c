@@ -1,16 +1,9 @@
 /* Promise: a malformed rule is refused with the rule and what was expected; rules count passages and respect the rank.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/fault.h"
+#include "unit_check.h"
 
 static void malformed_rules(void **state) {
   (void)state;

@@ -3,19 +3,11 @@
 #define ATOLL_FILE_TEST_H
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "atoll/fault.h"
 #include "atoll/file.h"
+#include "unit_check.h"
 
 static char test_dir[PATH_MAX / 2];
 

@@ -1,13 +1,6 @@
 /* Promise: current and peak bytes are exact, per category and in total, and the budget is a hard limit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/mem.h"
+#include "unit_check.h"
 
 static void counts_as_asked(void **state) {
   (void)state;

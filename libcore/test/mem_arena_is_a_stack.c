@@ -1,14 +1,7 @@
 /* Promise: an arena is one allocation of its memory, hands out disjoint 64-byte aligned blocks, and refuses what does
  * not fit. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/mem.h"
+#include "unit_check.h"
 
 static void stack_discipline(void **state) {
   (void)state;

@@ -1,13 +1,7 @@
 /* Promise: a counting memory runs an allocation sequence of any size, keeps the same accounts as a real one and holds
  * nothing. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "atoll/mem.h"
+#include "unit_check.h"
 
 static void sequence(atoll_mem *mem, size_t unit) {
   void *p[20];

@@ -1,14 +1,8 @@
 /* Promise: threads may share a memory; its accounts stay exact and its peak is one that really occurred. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/mem.h"
+#include "unit_check.h"
 
 enum { THREADS = 4, TURNS = 20000, HELD = 8 };
 

@@ -1,13 +1,7 @@
 /* Promise: whichever allocation of an operation fails, the operation fails with NOMEM, leaves nothing held, and works
  * afterwards. The failure is walked forward until the operation no longer meets it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "atoll/mem.h"
+#include "unit_check.h"
 
 static atoll_err operation(atoll_mem *mem) {
   void *a = NULL, *b = NULL, *c = NULL;

@@ -98,7 +98,7 @@ static void files_are_refused_with_their_place(void **state) {
     struct sample s;
     sample_open(&s);
     ckpt_sample before = s.ckpt;
-    assert_refused(sample_text(&s, files[i].text), ATOLL_USAGE, files[i].fragments);
+    assert_refused_naming(sample_text(&s, files[i].text), ATOLL_USAGE, files[i].fragments);
     assert_memory_equal(&before, &s.ckpt, sizeof before);
     sample_close(&s);
   }
@@ -108,7 +108,8 @@ static void nothing_is_applied_before_all_is_checked(void **state) {
   (void)state;
   struct sample s;
   sample_open(&s);
-  assert_refused(sample_text(&s, "ckpt.every_steps: 5\nckpt.verify: no\nckpt.ratio: 9\n"), ATOLL_USAGE, "job.yaml:3");
+  assert_refused_naming(sample_text(&s, "ckpt.every_steps: 5\nckpt.verify: no\nckpt.ratio: 9\n"), ATOLL_USAGE,
+                        "job.yaml:3");
   assert_int_equal(s.ckpt.every_steps, 100);
   assert_int_equal(s.ckpt.verify, 1);
   sample_close(&s);
@@ -131,10 +132,10 @@ static void words_are_refused(void **state) {
   struct sample s;
   sample_open(&s);
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    assert_refused(atoll_opts_set(s.opts, words[i].word), ATOLL_USAGE, words[i].fragments);
+    assert_refused_naming(atoll_opts_set(s.opts, words[i].word), ATOLL_USAGE, words[i].fragments);
   assert_ok(atoll_opts_set(s.opts, "ckpt.every_steps=5"));
-  assert_refused(atoll_opts_set(s.opts, "ckpt.every_steps=6"), ATOLL_USAGE,
-                 "command line: ckpt.every_steps is given again");
+  assert_refused_naming(atoll_opts_set(s.opts, "ckpt.every_steps=6"), ATOLL_USAGE,
+                        "command line: ckpt.every_steps is given again");
   assert_int_equal(s.ckpt.every_steps, 5);
   sample_close(&s);
 }
@@ -153,12 +154,12 @@ static void limits_are_limits(void **state) {
   sample_open(&s);
   text[9 + ATOLL_OPT_STRING_MAX - 1] = 'd';
   text[9 + ATOLL_OPT_STRING_MAX] = 0;
-  assert_refused(atoll_opts_set(s.opts, text), ATOLL_USAGE, "expected text of at most 511 bytes; it has 512");
+  assert_refused_naming(atoll_opts_set(s.opts, text), ATOLL_USAGE, "expected text of at most 511 bytes; it has 512");
   size_t used = (size_t)snprintf(text, sizeof text, "ckpt.sizes=1");
   for (int i = 1; i < ATOLL_OPT_INTS_MAX; i++)
     used += (size_t)snprintf(text + used, sizeof text - used, ",%d", i);
   snprintf(text + used, sizeof text - used, ",7");
-  assert_refused(atoll_opts_set(s.opts, text), ATOLL_USAGE, "at most 64 of them");
+  assert_refused_naming(atoll_opts_set(s.opts, text), ATOLL_USAGE, "at most 64 of them");
   text[used] = 0;
   assert_ok(atoll_opts_set(s.opts, text));
   assert_int_equal(s.ckpt.sizes.n, 64);

@@ -110,13 +110,13 @@ static void environment_knows_its_own(void **state) {
   setenv("ATOLL_CKPTX", "x", 1);
   assert_ok(atoll_opts_load_env(s.opts));
   setenv("ATOLL_CKPT_EVERY_STEP", "5", 1);
-  assert_refused(atoll_opts_load_env(s.opts), ATOLL_USAGE,
-                 "'ATOLL_CKPT_EVERY_STEP'~did you mean 'ATOLL_CKPT_EVERY_STEPS'");
+  assert_refused_naming(atoll_opts_load_env(s.opts), ATOLL_USAGE,
+                        "'ATOLL_CKPT_EVERY_STEP'~did you mean 'ATOLL_CKPT_EVERY_STEPS'");
   unsetenv("ATOLL_CKPT_EVERY_STEP");
   setenv("ATOLL_CKPT_RATIO", "3", 1);
   setenv("ATOLL_CKPT_DIR", "d", 1);
-  assert_refused(atoll_opts_load_env(s.opts), ATOLL_USAGE,
-                 "ATOLL_CKPT_RATIO: ckpt.ratio: found '3', expected a number in 0..1");
+  assert_refused_naming(atoll_opts_load_env(s.opts), ATOLL_USAGE,
+                        "ATOLL_CKPT_RATIO: ckpt.ratio: found '3', expected a number in 0..1");
   assert_string_equal(s.ckpt.dir, ""); /* all or nothing */
   unsetenv("ATOLL_CKPT_RATIO");
   unsetenv("ATOLL_CKPT_DIR");
@@ -137,7 +137,7 @@ static void bad_tables_are_internal_errors(void **state) {
   sample_open(&s);
   int before = atoll_opts_count(s.opts);
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-    assert_refused(atoll_opts_add(s.opts, &tables[i], &field), ATOLL_INTERNAL, "option table");
+    assert_refused_naming(atoll_opts_add(s.opts, &tables[i], &field), ATOLL_INTERNAL, "option table");
     assert_int_equal(atoll_opts_count(s.opts), before);
   }
   assert_int_equal(field, 77);
@@ -188,20 +188,20 @@ static void bad_includes_name_their_place(void **state) {
   sample_open(&s);
   write_file("a.yaml", "ckpt.every_steps: 5\ninclude: b.yaml\n");
   write_file("b.yaml", "include:\n  - a.yaml\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("a.yaml")), ATOLL_USAGE,
-                 "b.yaml:2: include of~a.yaml~each other");
+  assert_refused_naming(atoll_opts_load_file(s.opts, path_of("a.yaml")), ATOLL_USAGE,
+                        "b.yaml:2: include of~a.yaml~each other");
   write_file("c.yaml", "\ninclude: gone.yaml\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("c.yaml")), ATOLL_NOINPUT,
-                 "c.yaml:2: include: open~gone.yaml: No such file");
+  assert_refused_naming(atoll_opts_load_file(s.opts, path_of("c.yaml")), ATOLL_NOINPUT,
+                        "c.yaml:2: include: open~gone.yaml: No such file");
   write_file("d.yaml", "include: {x: y}\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("d.yaml")), ATOLL_USAGE,
-                 "d.yaml:1: include: found a mapping, expected a path");
+  assert_refused_naming(atoll_opts_load_file(s.opts, path_of("d.yaml")), ATOLL_USAGE,
+                        "d.yaml:1: include: found a mapping, expected a path");
   write_file("e.yaml", "include: f.yaml\n");
   write_file("f.yaml", "ckpt.every_steps: 5\n\nckpt.evry_steps: 5\n");
-  assert_refused(atoll_opts_load_file(s.opts, path_of("e.yaml")), ATOLL_USAGE,
-                 "f.yaml:3: unknown key 'ckpt.evry_steps'~did you mean 'ckpt.every_steps'");
-  assert_refused(atoll_opts_load_file(s.opts, folder), ATOLL_NOINPUT, "Is a directory");
-  assert_refused(atoll_opts_load_file(s.opts, "none.yaml"), ATOLL_NOINPUT, "open none.yaml: No such file");
+  assert_refused_naming(atoll_opts_load_file(s.opts, path_of("e.yaml")), ATOLL_USAGE,
+                        "f.yaml:3: unknown key 'ckpt.evry_steps'~did you mean 'ckpt.every_steps'");
+  assert_refused_naming(atoll_opts_load_file(s.opts, folder), ATOLL_NOINPUT, "Is a directory");
+  assert_refused_naming(atoll_opts_load_file(s.opts, "none.yaml"), ATOLL_NOINPUT, "open none.yaml: No such file");
   assert_int_equal(s.ckpt.every_steps, 100);
   for (int i = 0; i < 20; i++) {
     char name[32], text[64];
@@ -209,7 +209,7 @@ static void bad_includes_name_their_place(void **state) {
     snprintf(text, sizeof text, i == 19 ? "ckpt.every_steps: 5\n" : "include: chain%d.yaml\n", i + 1);
     write_file(name, text);
   }
-  assert_refused(atoll_opts_load_file(s.opts, path_of("chain0.yaml")), ATOLL_USAGE, "nested deeper than 16");
+  assert_refused_naming(atoll_opts_load_file(s.opts, path_of("chain0.yaml")), ATOLL_USAGE, "nested deeper than 16");
   assert_ok(atoll_opts_load_file(s.opts, path_of("chain10.yaml")));
   assert_int_equal(s.ckpt.every_steps, 5);
   sample_close(&s);

@@ -3,16 +3,7 @@
 #define OPT_TEST_H
 
 #include "atoll/opt.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 #pragma GCC diagnostic ignored "-Wunused-function"
 
@@ -71,13 +62,8 @@ static atoll_err sample_text(struct sample *s, const char *text) {
   return atoll_opts_load_text(s->opts, "job.yaml", text, strlen(text));
 }
 
-static void assert_ok(atoll_err err) {
-  if (err != ATOLL_OK)
-    fail_msg("%s: %s", atoll_err_name(err), atoll_err_message());
-}
-
 /* The error's code and every '~'-separated fragment of its message. */
-static void assert_refused(atoll_err err, atoll_err expected, const char *fragments) {
+static void assert_refused_naming(atoll_err err, atoll_err expected, const char *fragments) {
   char words[512];
   if (err != expected)
     fail_msg("got %s (%s), expected %s with %s", atoll_err_name(err), atoll_err_message(), atoll_err_name(expected),

@@ -2,15 +2,10 @@
  * counters do; the timeline is JSON that holds what was recorded. */
 #include "atoll/perf.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
+
 #include <jansson.h>
 #include <math.h>
 

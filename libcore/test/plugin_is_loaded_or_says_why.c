@@ -1,12 +1,6 @@
 /* Plug-ins found on ATOLL_PLUGIN_PATH are in use, or listed with the reason why not; other programs go on. */
 #include "atoll/plugin.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 static const char *reason_of(const char *file) {
   const atoll_plugin *p;

@@ -1,11 +1,7 @@
 /* Promise: filling gives the bits of single calls, for every start, length and CPU variant. The source is included to
  * reach variants that this machine would not choose by itself. */
 #include "../src/rng.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 enum { MAX = 700 };
 

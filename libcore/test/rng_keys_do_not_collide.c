@@ -1,16 +1,9 @@
 /* Promise: keys that differ in one field, within the range or beyond it, give different streams; uniforms lie in [0, 1)
  * and are even. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/rng.h"
+#include "unit_check.h"
 
 static int by_value(const void *a, const void *b) { return memcmp(a, b, 16); }
 

@@ -1,14 +1,7 @@
 /* Promise: Philox 4x32-10 gives the known answers published with Random123 (kat_vectors), and the key layout is the
  * documented one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/rng.h"
+#include "unit_check.h"
 
 static void published_vectors(void **state) {
   (void)state;

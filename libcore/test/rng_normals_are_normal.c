@@ -1,13 +1,8 @@
 /* Promise: normals are Box-Muller's of the elements' bits to float precision, and have a normal's moments and tails. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "atoll/rng.h"
+#include "unit_check.h"
 
 enum { N = 1 << 20 };
 static float x[N];

@@ -1,15 +1,7 @@
 /* Promise: atoll_rng_permute() is a bijection of [0, n) for every n, differs between seeds and epochs, and prefers no
  * place. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/rng.h"
+#include "unit_check.h"
 
 static void every_element_once(void **state) {
   (void)state;

@@ -2,18 +2,12 @@
  * reused, one job holds the lock, and the first exit record of an attempt stays. */
 #include "atoll/rundir.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "atoll/fault.h"
 #include "atoll/file.h"
+#include "unit_check.h"
 
 static const char dir[] = "rundir-test";
 

@@ -10,12 +10,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define assert_ok(call)                                                                                                \
-  do {                                                                                                                 \
-    if ((call) != ATOLL_OK)                                                                                            \
-      fail_msg("%s: %s", #call, atoll_err_message());                                                                  \
-  } while (0)
-
 /* An interpreter that has h5py; NULL when there is none. */
 static inline const char *python(void) {
   static const char *const names[] = {"/usr/bin/python3", "python3"};

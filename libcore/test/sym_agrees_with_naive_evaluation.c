@@ -3,18 +3,10 @@
  * same node, prints alike in another pool, and substituting all variables gives the value as a constant.
  * ATOLL_TEST_SEED chooses another sequence. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/sym.h"
 #include "sym_draws.h"
+#include "unit_check.h"
 
 __extension__ typedef __int128 wide;
 

@@ -2,18 +2,10 @@
  * for it alone gives: random graphs with shared parts, guards and extreme numbers, lanes that fail beside lanes that do
  * not. ATOLL_TEST_SEED chooses another sequence. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/sym.h"
 #include "sym_draws.h"
+#include "unit_check.h"
 
 enum { VARS = 8, MADE = 60, OUTPUTS = 6, LANES = 700 };
 static const char *const names[VARS] = {"a", "b", "c", "d", "u", "v", "p", "q"};

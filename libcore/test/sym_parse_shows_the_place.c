@@ -1,15 +1,6 @@
 /* Promise: malformed text is refused with USAGE, the reason, and a caret under the place; the pool stays usable. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/sym.h"
+#include "unit_check.h"
 
 static void malformed(void **state) {
   (void)state;

@@ -1,15 +1,8 @@
 /* Promise: overflow, division by zero, unbound names and wrong types are errors that name the subexpression, never
  * wrong numbers; and what is written with small intermediate results evaluates although the collected form has large
  * ones. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/sym.h"
+#include "unit_check.h"
 
 static const char *const names[] = {"x", "y", "z"};
 

@@ -1,15 +1,7 @@
 /* Promise: equal expressions are one pointer; the stated simplifications happen; types never mix; printed text is
  * readable. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/sym.h"
+#include "unit_check.h"
 
 static atoll_syms *pool;
 

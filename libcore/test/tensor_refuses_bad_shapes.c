@@ -1,10 +1,6 @@
 /* A tensor descriptor is right or refused: names, extents, 64-bit overflow, blocks that leave the whole. */
 #include "atoll/tensor.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void types_have_sizes_and_names(void **state) {
   (void)state;

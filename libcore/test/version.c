@@ -2,14 +2,8 @@
 #include "atoll/version.h"
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void version_is_a_triple(void **state) {
   (void)state;

@@ -70,7 +70,7 @@ static void unread_keys_are_refused_at_any_depth(void **state) {
   (void)state;
   atoll_yaml *root = parse(plan), *stages = NULL;
   int64_t v;
-  assert_refused(atoll_yaml_unknown(root), ATOLL_USAGE, "plan.yaml:1: unknown key 'version'");
+  assert_refused_naming(atoll_yaml_unknown(root), ATOLL_USAGE, "plan.yaml:1: unknown key 'version'");
   atoll_yaml_get(root, "version");
   atoll_yaml_get(root, "name");
   assert_ok(atoll_yaml_list(root, "stages", 1, &stages));
@@ -81,8 +81,8 @@ static void unread_keys_are_refused_at_any_depth(void **state) {
       atoll_yaml_get(stage, keys[k]);
     assert_ok(atoll_yaml_int(stage, "tiad", 0, 0, 1, &v));
   }
-  assert_refused(atoll_yaml_unknown(root), ATOLL_USAGE,
-                 "plan.yaml:11: unknown key 'stages[1].tied'; did you mean 'tiad'?");
+  assert_refused_naming(atoll_yaml_unknown(root), ATOLL_USAGE,
+                        "plan.yaml:11: unknown key 'stages[1].tied'; did you mean 'tiad'?");
   atoll_yaml_get(atoll_yaml_at(stages, 1), "tied");
   assert_ok(atoll_yaml_unknown(root));
   atoll_yaml_destroy(&root);
@@ -99,34 +99,36 @@ static void wrong_children_are_named(void **state) {
   int flag = 3;
   char name[4] = "abc";
   assert_ok(atoll_yaml_map(root, "a", 1, &a));
-  assert_refused(atoll_yaml_int(a, "layers", 1, 0, 9, &v), ATOLL_USAGE,
-                 "plan.yaml:1: the key 'a.layers' is missing, expected an integer in 0..9; line 2 has 'layrs'");
-  assert_refused(atoll_yaml_int(a, "half", 1, INT64_MIN, INT64_MAX, &v), ATOLL_USAGE,
-                 "plan.yaml:3: a.half: found '0.5', expected an integer");
-  assert_refused(atoll_yaml_int(a, "layrs", 1, 6, 9, &v), ATOLL_USAGE,
-                 "a.layrs: found '5', expected an integer in 6..9");
-  assert_refused(atoll_yaml_int(a, "layrs", 1, 6, INT64_MAX, &v), ATOLL_USAGE, "expected an integer in 6..");
-  assert_refused(atoll_yaml_real(a, "half", 1, 0.75, 1, &real), ATOLL_USAGE,
-                 "found '0.5', expected a number in 0.75..1");
-  assert_refused(atoll_yaml_real(a, "nan", 1, -INFINITY, INFINITY, &real), ATOLL_USAGE, "a.nan: found 'nan'");
-  assert_refused(atoll_yaml_real(a, "inf", 1, 0, 1e300, &real), ATOLL_USAGE,
-                 "a.inf: found '.inf', expected a number in 0..");
+  assert_refused_naming(atoll_yaml_int(a, "layers", 1, 0, 9, &v), ATOLL_USAGE,
+                        "plan.yaml:1: the key 'a.layers' is missing, expected an integer in 0..9; line 2 has 'layrs'");
+  assert_refused_naming(atoll_yaml_int(a, "half", 1, INT64_MIN, INT64_MAX, &v), ATOLL_USAGE,
+                        "plan.yaml:3: a.half: found '0.5', expected an integer");
+  assert_refused_naming(atoll_yaml_int(a, "layrs", 1, 6, 9, &v), ATOLL_USAGE,
+                        "a.layrs: found '5', expected an integer in 6..9");
+  assert_refused_naming(atoll_yaml_int(a, "layrs", 1, 6, INT64_MAX, &v), ATOLL_USAGE, "expected an integer in 6..");
+  assert_refused_naming(atoll_yaml_real(a, "half", 1, 0.75, 1, &real), ATOLL_USAGE,
+                        "found '0.5', expected a number in 0.75..1");
+  assert_refused_naming(atoll_yaml_real(a, "nan", 1, -INFINITY, INFINITY, &real), ATOLL_USAGE, "a.nan: found 'nan'");
+  assert_refused_naming(atoll_yaml_real(a, "inf", 1, 0, 1e300, &real), ATOLL_USAGE,
+                        "a.inf: found '.inf', expected a number in 0..");
   assert_ok(atoll_yaml_real(a, "inf", 1, 0, INFINITY, &real));
-  assert_refused(atoll_yaml_bool(a, "word", 1, &flag), ATOLL_USAGE, "a.word: found 'recomput', expected true or false");
-  assert_refused(atoll_yaml_bytes(a, "word", 1, &v), ATOLL_USAGE, "expected a size such as 8GiB");
-  assert_refused(atoll_yaml_string(a, "word", 1, name, sizeof name), ATOLL_USAGE, "expected text of at most 3 bytes");
+  assert_refused_naming(atoll_yaml_bool(a, "word", 1, &flag), ATOLL_USAGE,
+                        "a.word: found 'recomput', expected true or false");
+  assert_refused_naming(atoll_yaml_bytes(a, "word", 1, &v), ATOLL_USAGE, "expected a size such as 8GiB");
+  assert_refused_naming(atoll_yaml_string(a, "word", 1, name, sizeof name), ATOLL_USAGE,
+                        "expected text of at most 3 bytes");
   assert_string_equal(name, "abc");
-  assert_refused(atoll_yaml_string(a, "list", 1, name, sizeof name), ATOLL_USAGE,
-                 "a.list: found a list, expected text");
-  assert_refused(atoll_yaml_enum(a, "word", 1, policies, &flag), ATOLL_USAGE,
-                 "a.word: found 'recomput', expected one of keep|recompute; did you mean 'recompute'?");
-  assert_refused(atoll_yaml_enum(a, "list", 1, policies, &flag), ATOLL_USAGE,
-                 "a.list: found a list, expected one of keep|recompute");
-  assert_refused(atoll_yaml_map(a, "list", 1, &node), ATOLL_USAGE, "a.list: found a list, expected a mapping");
-  assert_refused(atoll_yaml_list(a, "none", 1, &node), ATOLL_USAGE,
-                 "plan.yaml:5: a.none: found nothing, expected a list");
-  assert_refused(atoll_yaml_int(atoll_yaml_get(a, "list"), "x", 0, 0, 1, &v), ATOLL_USAGE,
-                 "plan.yaml:6: a.list: found a list, expected a mapping with the key 'x'");
+  assert_refused_naming(atoll_yaml_string(a, "list", 1, name, sizeof name), ATOLL_USAGE,
+                        "a.list: found a list, expected text");
+  assert_refused_naming(atoll_yaml_enum(a, "word", 1, policies, &flag), ATOLL_USAGE,
+                        "a.word: found 'recomput', expected one of keep|recompute; did you mean 'recompute'?");
+  assert_refused_naming(atoll_yaml_enum(a, "list", 1, policies, &flag), ATOLL_USAGE,
+                        "a.list: found a list, expected one of keep|recompute");
+  assert_refused_naming(atoll_yaml_map(a, "list", 1, &node), ATOLL_USAGE, "a.list: found a list, expected a mapping");
+  assert_refused_naming(atoll_yaml_list(a, "none", 1, &node), ATOLL_USAGE,
+                        "plan.yaml:5: a.none: found nothing, expected a list");
+  assert_refused_naming(atoll_yaml_int(atoll_yaml_get(a, "list"), "x", 0, 0, 1, &v), ATOLL_USAGE,
+                        "plan.yaml:6: a.list: found a list, expected a mapping with the key 'x'");
   assert_null(node);
   assert_int_equal(v, 3);
   assert_int_equal(flag, 3);
@@ -154,11 +156,11 @@ static void refusals(void **state) {
   };
   atoll_yaml *root = NULL;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-    assert_refused(atoll_yaml_parse("plan.yaml", bad[i].text, strlen(bad[i].text), &root), ATOLL_USAGE,
-                   bad[i].fragments);
-  assert_refused(atoll_yaml_parse("plan.yaml", "a: 1\nb: \0\n", 10, &root), ATOLL_USAGE,
-                 "plan.yaml:2: found a NUL byte (byte 8)");
-  assert_refused(atoll_yaml_load("none.yaml", &root), ATOLL_NOINPUT, "open none.yaml: No such file");
+    assert_refused_naming(atoll_yaml_parse("plan.yaml", bad[i].text, strlen(bad[i].text), &root), ATOLL_USAGE,
+                          bad[i].fragments);
+  assert_refused_naming(atoll_yaml_parse("plan.yaml", "a: 1\nb: \0\n", 10, &root), ATOLL_USAGE,
+                        "plan.yaml:2: found a NUL byte (byte 8)");
+  assert_refused_naming(atoll_yaml_load("none.yaml", &root), ATOLL_NOINPUT, "open none.yaml: No such file");
   assert_null(root);
 }
 
@@ -172,17 +174,17 @@ static void depth_size_and_keys_are_bounded(void **state) {
   atoll_yaml_destroy(&root);
   memset(text, '[', 65);
   memset(text + 65, ']', 65);
-  assert_refused(atoll_yaml_parse("f", text, 130, &root), ATOLL_USAGE, "f:1: nested deeper than 64 levels");
+  assert_refused_naming(atoll_yaml_parse("f", text, 130, &root), ATOLL_USAGE, "f:1: nested deeper than 64 levels");
   memset(text, 'k', 256);
   memcpy(text + 256, ": 1\n", 5);
-  assert_refused(atoll_yaml_parse("f", text, 260, &root), ATOLL_USAGE,
-                 "found the key 'kkk~of 256 bytes, expected at most 255");
+  assert_refused_naming(atoll_yaml_parse("f", text, 260, &root), ATOLL_USAGE,
+                        "found the key 'kkk~of 256 bytes, expected at most 255");
   size_t limit = (size_t)16 << 20;
   char *big = malloc(limit + 1);
   assert_non_null(big);
   memset(big, '#', limit + 1);
-  assert_refused(atoll_yaml_parse("f", big, limit + 1, &root), ATOLL_USAGE,
-                 "has 16777217 bytes, expected at most 16777216");
+  assert_refused_naming(atoll_yaml_parse("f", big, limit + 1, &root), ATOLL_USAGE,
+                        "has 16777217 bytes, expected at most 16777216");
   /* Many values: refused before they cost gigabytes. */
   for (size_t i = 0; i < limit; i += 2)
     memcpy(big + i, "a,", 2);
@@ -190,13 +192,13 @@ static void depth_size_and_keys_are_bounded(void **state) {
   big[1] = 'a';
   big[2] = ',';
   big[3] = 'a';
-  assert_refused(atoll_yaml_parse("f", big, limit, &root), ATOLL_USAGE, "more than 2097152 values");
+  assert_refused_naming(atoll_yaml_parse("f", big, limit, &root), ATOLL_USAGE, "more than 2097152 values");
   FILE *f = fopen("big.yaml", "w");
   assert_non_null(f);
   memset(big, '#', limit + 1);
   assert_int_equal(fwrite(big, 1, limit + 1, f), limit + 1);
   fclose(f);
-  assert_refused(atoll_yaml_load("big.yaml", &root), ATOLL_USAGE, "big.yaml: has more than 16777216 bytes");
+  assert_refused_naming(atoll_yaml_load("big.yaml", &root), ATOLL_USAGE, "big.yaml: has more than 16777216 bytes");
   remove("big.yaml");
   free(big);
   assert_null(root);
@@ -209,8 +211,8 @@ static void empty_is_a_mapping_without_keys(void **state) {
     atoll_yaml *root = parse(texts[i]);
     int64_t v;
     assert_true(atoll_yaml_is_map(root));
-    assert_refused(atoll_yaml_int(root, "version", 1, 1, 1, &v), ATOLL_USAGE,
-                   "plan.yaml:1: the key 'version' is missing, expected an integer in 1..1");
+    assert_refused_naming(atoll_yaml_int(root, "version", 1, 1, 1, &v), ATOLL_USAGE,
+                          "plan.yaml:1: the key 'version' is missing, expected an integer in 1..1");
     atoll_yaml_destroy(&root);
   }
 }

@@ -186,12 +186,12 @@ static atoll_err misuse(int which) {
 
 static void misuse_is_reported(void **state) {
   (void)state;
-  assert_refused(misuse(0), ATOLL_INTERNAL, "still open");
-  assert_refused(misuse(1), ATOLL_INTERNAL, "more closed than opened");
-  assert_refused(misuse(2), ATOLL_INTERNAL, "without a key");
-  assert_refused(misuse(3), ATOLL_INTERNAL, "a key inside a list");
-  assert_refused(misuse(4), ATOLL_INTERNAL, "nested deeper");
-  assert_refused(misuse(5), ATOLL_USAGE, "not valid UTF-8");
+  assert_refused_naming(misuse(0), ATOLL_INTERNAL, "still open");
+  assert_refused_naming(misuse(1), ATOLL_INTERNAL, "more closed than opened");
+  assert_refused_naming(misuse(2), ATOLL_INTERNAL, "without a key");
+  assert_refused_naming(misuse(3), ATOLL_INTERNAL, "a key inside a list");
+  assert_refused_naming(misuse(4), ATOLL_INTERNAL, "nested deeper");
+  assert_refused_naming(misuse(5), ATOLL_USAGE, "not valid UTF-8");
 }
 
 static void nothing_is_an_empty_text(void **state) {

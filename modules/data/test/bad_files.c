@@ -2,15 +2,9 @@
  * vocabulary are refused by name, with what was found and what was expected. */
 #include "atoll/data.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void write_file(const char *path, const void *data, size_t n) {
   FILE *f = fopen(path, "wb");

@@ -3,14 +3,9 @@
 #include "atoll/data.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void tokens_behind_the_limit_are_found(void **state) {
   (void)state;

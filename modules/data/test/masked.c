@@ -1,14 +1,8 @@
 /* Samples with masked words are a pure function of (seed, step, sample): their layout, how many words are predicted and
  * what those show, which masks come again, and how often the second piece follows the first. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "atoll/data.h"

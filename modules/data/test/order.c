@@ -2,16 +2,9 @@
  * visits each window once, and text and token files of the same content give the same samples. */
 #include "atoll/data.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
 
 enum { SEQ = 7, WINDOWS = 30, TOKENS = SEQ * WINDOWS + 1 };
 

@@ -3,17 +3,10 @@
 #define ISLAND_TEST_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
 
 #include "atoll/island.h"
 #include "atoll/rng.h"
+#include "unit_check.h"
 
 static inline atoll_topo *load_topo(const char *synthetic) {
   atoll_topo_params p;

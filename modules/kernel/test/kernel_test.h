@@ -2,16 +2,9 @@
 #ifndef ATOLL_KERNEL_TEST_H
 #define ATOLL_KERNEL_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "atoll/kernel.h"
 

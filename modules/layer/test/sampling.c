@@ -1,12 +1,7 @@
 /* The sampler against a plain reference: sort everything, cut, draw. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "unit_check.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "atoll/decode.h"
 #include "atoll/rng.h"

@@ -1,14 +1,7 @@
 /* FLOPs as expressions: 2 per multiply-add forward, matrices twice that backward, causal attention 2 S^2 H and 5 S^2 H,
  * attention both ways twice that; what works on one row of a sample counts per sample. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/model.h"
+#include "unit_check.h"
 
 static int64_t eval(const atoll_sym *e, int64_t B, int64_t S) {
   const char *const names[] = {"B", "S"};

@@ -1,14 +1,7 @@
 /* Every parameter belongs to its layer in global order; only the token embedding has a second use, by the head, first
  * in its list, and none when the head has a matrix of its own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/model.h"
+#include "unit_check.h"
 
 static atoll_model *make(const char *preset, int untied) {
   atoll_model_params p;

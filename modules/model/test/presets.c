@@ -1,13 +1,6 @@
 /* Presets have the parameter counts of the published models, and sizes a user sets win over the preset's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/model.h"
+#include "unit_check.h"
 
 static atoll_model *make(const char *preset) {
   atoll_model_params p;

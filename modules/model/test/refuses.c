@@ -1,13 +1,6 @@
 /* A model that cannot be is refused by key, value and what would be valid. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/model.h"
+#include "unit_check.h"
 
 static void refused(const atoll_model_params *p, const char *a, const char *b) {
   atoll_model *m = NULL;

@@ -3,19 +3,11 @@
  * first stage: plans with stages of unequal width are left out. */
 #include <jansson.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "atoll/case.h"
 #include "atoll/file.h"
+#include "unit_check.h"
 
 static char judge[300], folder[64];
 

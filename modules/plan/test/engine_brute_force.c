@@ -2,17 +2,9 @@
  * replicas of every kind in every stage (several kinds of a pool too) and every micro-batch is tried, with the time and
  * price formulas written down anew over single replicas. All objectives. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "engine/engine.h"
+#include "unit_check.h"
 
 #define LAYERS 5
 #define POOLS  3

@@ -12,28 +12,26 @@ typedef struct random_problem {
   interstage_option option[STAGES_MOST][OPTIONS_MOST];
 } random_problem;
 
-static int below(uint64_t *seed, int n) { return (int)(test_random(seed) % (uint64_t)n); }
-static double real(uint64_t *seed) { return (double)(test_random(seed) >> 11) / 9007199254740992.0; }
-
 static void make(random_problem *x, uint64_t seed) {
   memset(x, 0, sizeof *x);
-  int S = 1 + below(&seed, 4), L = S + below(&seed, 7), sliced = below(&seed, 3), coarse = below(&seed, 3) == 0;
-  double unit = below(&seed, 2) ? 1 : 3e-5;
-  x->p = (interstage_problem){S, L, below(&seed, 4) ? 1 + below(&seed, 40) : 1, x->stage};
+  int S = 1 + test_below(&seed, 4), L = S + test_below(&seed, 7), sliced = test_below(&seed, 3),
+      coarse = test_below(&seed, 3) == 0;
+  double unit = test_below(&seed, 2) ? 1 : 3e-5;
+  x->p = (interstage_problem){S, L, test_below(&seed, 4) ? 1 + test_below(&seed, 40) : 1, x->stage};
   for (int i = 0; i < S; i++) {
-    double speed = 0.3 + real(&seed), offset = 2 * real(&seed);
-    int n = 1 + below(&seed, 24);
+    double speed = 0.3 + test_real(&seed), offset = 2 * test_real(&seed);
+    int n = 1 + test_below(&seed, 24);
     for (int k = 0; k < n; k++) {
       interstage_option *o = &x->option[i][k];
-      o->layers = 1 + below(&seed, L - S + 1);
-      o->first = sliced && (sliced == 1 || below(&seed, 2)) ? below(&seed, L - o->layers + 1) : -1;
-      if (o->first >= 0 && i == 0 && below(&seed, 2))
+      o->layers = 1 + test_below(&seed, L - S + 1);
+      o->first = sliced && (sliced == 1 || test_below(&seed, 2)) ? test_below(&seed, L - o->layers + 1) : -1;
+      if (o->first >= 0 && i == 0 && test_below(&seed, 2))
         o->first = 0;
-      o->t = (o->layers * speed * (0.7 + 0.6 * real(&seed))) * unit;
-      o->d = (offset + 4 * real(&seed) - 1) * unit;
+      o->t = (o->layers * speed * (0.7 + 0.6 * test_real(&seed))) * unit;
+      o->d = (offset + 4 * test_real(&seed) - 1) * unit;
       if (coarse) {
-        o->t = (double)below(&seed, 4) * unit;
-        o->d = (double)(below(&seed, 6) - 1) * unit;
+        o->t = (double)test_below(&seed, 4) * unit;
+        o->d = (double)(test_below(&seed, 6) - 1) * unit;
       }
     }
     x->stage[i] = (interstage_stage){n, x->option[i]};
@@ -131,12 +129,12 @@ static void agree_on_whole_models(void **state) {
     interstage_problem p = {S, L, 64, stage};
     for (int i = 0; i < S; i++) {
       int n = 0;
-      double speed = 1 + 2 * real(&r);
+      double speed = 1 + 2 * test_real(&r);
       for (int l = 1; l <= L - S + 1; l++)
         for (int k = 0; k < K; k++)
           if (speed * l < 14)
-            option[i][n++] =
-                (interstage_option){-1, l, l * speed * (1 + 0.1 * k) + 0.01 * real(&r), l * (3.0 - k) + real(&r)};
+            option[i][n++] = (interstage_option){-1, l, l * speed * (1 + 0.1 * k) + 0.01 * test_real(&r),
+                                                 l * (3.0 - k) + test_real(&r)};
       stage[i] = (interstage_stage){n, option[i]};
     }
     int choice[S];

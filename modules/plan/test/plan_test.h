@@ -4,17 +4,9 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/plan.h"
+#include "unit_check.h"
 
 typedef struct test_node {
   const char *model; /* of its devices */
@@ -125,29 +117,5 @@ static inline atoll_model *test_model(int64_t layers, int64_t width) { return te
 static inline atoll_plan_problem test_problem(const atoll_model *m, const test_cluster *c, int64_t batch) {
   return (atoll_plan_problem){.model = m, .topo = &c->topo, .islands = &c->islands, .seq = 64, .global_batch = batch};
 }
-
-/* A small pseudo-random stream, so that a printed seed is a case. */
-static inline uint64_t test_random(uint64_t *state) {
-  *state += UINT64_C(0x9e3779b97f4a7c15);
-  uint64_t z = *state;
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-
-#define assert_ok(call)                                                                                                \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != ATOLL_OK)                                                                                         \
-      fail_msg("%s: %s: %s", #call, atoll_err_name(test_err_), atoll_err_message());                                   \
-  } while (0)
-
-#define assert_refused(code, part, call)                                                                               \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != (code) || !strstr(atoll_err_message(), (part)))                                                   \
-      fail_msg("%s: %s: %s; expected %s with '%s'", #call, atoll_err_name(test_err_), atoll_err_message(),             \
-               atoll_err_name(code), (part));                                                                          \
-  } while (0)
 
 #endif

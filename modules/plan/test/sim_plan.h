@@ -5,9 +5,6 @@
 #include "atoll/simulate.h"
 #include "plan_test.h"
 
-static inline double test_real(uint64_t *seed) { return (double)(test_random(seed) >> 11) / 9007199254740992.0; }
-static inline int test_below(uint64_t *seed, int n) { return (int)(test_random(seed) % (uint64_t)n); }
-
 /* `chunks` chunks of one layer per stage; replicas and their times are to be filled by sim_replicas. */
 static inline atoll_plan *sim_plan(int pipelines, int stages, int chunks, int64_t G) {
   atoll_plan *p = calloc(1, sizeof *p);

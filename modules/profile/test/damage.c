@@ -2,15 +2,8 @@
 #include "atoll/profile.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "unit_check.h"
 
 static const atoll_digest model = {5, 9};
 

@@ -1,13 +1,6 @@
 /* Times are medians of repeats, exact where measured, on a line between or beyond measurements, and never invented. */
 #include "atoll/profile.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 static const atoll_digest model = {1, 2};
 

@@ -1,15 +1,6 @@
 /* A profile survives packing and HDF5 to the last bit, whatever the order of adding; damaged text is refused. */
 #include "atoll/profile.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 static atoll_profile *filled(int backwards) {
   atoll_profile *p = NULL;

@@ -4,17 +4,9 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/recurrent.h"
+#include "unit_check.h"
 
 /* Values in the order in which a sink got them. */
 typedef struct test_log {
@@ -56,30 +48,5 @@ static inline atoll_rec *test_context(void) {
   assert_int_equal(atoll_rec_create(7, &c), ATOLL_OK);
   return c;
 }
-
-/* A small pseudo-random stream, so that a printed seed is a case. */
-static inline uint64_t test_random(uint64_t *state) {
-  *state += UINT64_C(0x9e3779b97f4a7c15);
-  uint64_t z = *state;
-  z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-  return z ^ (z >> 31);
-}
-static inline int test_below(uint64_t *state, int n) { return (int)(test_random(state) % (uint64_t)n); }
-
-#define assert_ok(call)                                                                                                \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != ATOLL_OK)                                                                                         \
-      fail_msg("%s: %s: %s", #call, atoll_err_name(test_err_), atoll_err_message());                                   \
-  } while (0)
-
-#define assert_refused(code, part, call)                                                                               \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != (code) || !strstr(atoll_err_message(), (part)))                                                   \
-      fail_msg("%s: %s: %s; expected %s with '%s'", #call, atoll_err_name(test_err_), atoll_err_message(),             \
-               atoll_err_name(code), (part));                                                                          \
-  } while (0)
 
 #endif

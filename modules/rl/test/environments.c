@@ -1,33 +1,10 @@
 /* Environments: those that are built in behave as described, shared objects are loaded, and what is wrong with one is
  * said, with the place and the number that is meant. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/agree.h"
 #include "rl_impl.h"
-
-#define assert_ok(call)                                                                                                \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != ATOLL_OK)                                                                                         \
-      fail_msg("%s: %s: %s", #call, atoll_err_name(test_err_), atoll_err_message());                                   \
-  } while (0)
-
-#define assert_refused(code, part, call)                                                                               \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != (code) || !strstr(atoll_err_message(), (part)))                                                   \
-      fail_msg("%s: %s: %s; expected %s with '%s'", #call, atoll_err_name(test_err_), atoll_err_message(),             \
-               atoll_err_name(code), (part));                                                                          \
-  } while (0)
+#include "unit_check.h"
 
 /* Steps until the end under always the same action, or by the pole's side. */
 static int steps_of_cartpole(const atoll_rl_env *e, int policy) {

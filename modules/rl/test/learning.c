@@ -1,25 +1,10 @@
 /* Learners do what is written in their formulas, whatever runs them: losses against loops by hand, returns over all
  * steps against Monte-Carlo, a run that is resumed against one that is not. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include "atoll/agree.h"
 #include "atoll/rl.h"
-
-#define assert_ok(call)                                                                                                \
-  do {                                                                                                                 \
-    atoll_err test_err_ = (call);                                                                                      \
-    if (test_err_ != ATOLL_OK)                                                                                         \
-      fail_msg("%s: %s: %s", #call, atoll_err_name(test_err_), atoll_err_message());                                   \
-  } while (0)
+#include "unit_check.h"
 
 /* ---- an environment that remembers what was done in it: states (x, y, age), episodes of five steps ---- */
 

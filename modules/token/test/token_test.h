@@ -2,18 +2,9 @@
 #ifndef TOKEN_TEST_H
 #define TOKEN_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "atoll/file.h"
 #include "atoll/token.h"
+#include "unit_check.h"
 
 /* encoder.json of the 256 bytes, then the joined words of the merges ("a b\n..."), then <|endoftext|>. Owned. */
 static inline char *test_gpt2_json(const char *merges) {

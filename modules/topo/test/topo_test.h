@@ -2,17 +2,9 @@
 #ifndef TOPO_TEST_H
 #define TOPO_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-
 #include "atoll/file.h"
 #include "atoll/topo.h"
+#include "unit_check.h"
 
 #define DATA ATOLL_TEST_SOURCE_DIR "/data/"
 

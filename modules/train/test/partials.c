@@ -1,15 +1,7 @@
 /* A replica's gradient sums are exactly the nodes of the fixed tree inside its range, with the bits of the serial tree,
  * and fit in the buffers that the plan counts. The stage is a fake that holds a few numbers per buffer. */
 #include "train_impl.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 enum { WIDTH = 3, BUFFERS = 16 };
 

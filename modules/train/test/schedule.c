@@ -2,13 +2,7 @@
  * more in flight than allowed, and as many as allowed before the first backward. The learning rate warms up, peaks
  * once, and ends at its minimum. */
 #include "atoll/train.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "unit_check.h"
 
 static void order_of_every_small_replica(void **unused) {
   (void)unused;

@@ -2,20 +2,12 @@
 #ifndef WEIGHTS_TEST_H
 #define WEIGHTS_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "atoll/fault.h"
 #include "atoll/file.h"
 #include "atoll/weights.h"
+#include "unit_check.h"
 
 static inline void test_refused(atoll_err got, atoll_err want, const char *fragment) {
   if (got != want || !strstr(atoll_err_message(), fragment))
