@@ -9,14 +9,26 @@
 
 static const case_pool *pool_of(const atoll_case *c, int kind) { return &c->pool[c->kind[kind].pool]; }
 
-/* "16 x 2 A100-40 us-central1-a": replicas x devices of each. */
+/* Replicas of two kinds that read alike: their devices came in pools of their own. */
+static int reads_alike(const atoll_case *c, int a, int b) {
+  const case_pool *x = pool_of(c, a), *y = pool_of(c, b);
+  return x->gpu == y->gpu && x->zone == y->zone && c->kind[a].devices == c->kind[b].devices;
+}
+
+/* "16 x tp2 A100-40 us-central1-a": replicas x devices of each; groups that read alike are told as one. */
 static void staff_text(const atoll_case *c, const engine_stage *s, char *buf, size_t n) {
   size_t at = 0;
   buf[0] = 0;
   for (int g = 0; g < s->groups && at < n; g++) {
-    const case_pool *pool = pool_of(c, s->group[g].kind);
-    at += (size_t)snprintf(buf + at, n - at, "%s%d x tp%d %s %s", g ? " + " : "", s->group[g].count,
-                           c->kind[s->group[g].kind].devices, c->gpu[pool->gpu].name, c->zone[pool->zone]);
+    int kind = s->group[g].kind, count = 0, told = 0;
+    for (int k = 0; k < s->groups; k++)
+      if (reads_alike(c, s->group[k].kind, kind)) {
+        told |= k < g;
+        count += s->group[k].count;
+      }
+    if (!told)
+      at += (size_t)snprintf(buf + at, n - at, "%s%d x tp%d %s %s", g ? " + " : "", count, c->kind[kind].devices,
+                             c->gpu[pool_of(c, kind)->gpu].name, c->zone[pool_of(c, kind)->zone]);
   }
 }
 
@@ -114,7 +126,11 @@ static void print_bytes(const atoll_case_plan *p, FILE *f) {
   for (int i = 0; i < best->stages; i++)
     for (int g = 0; g < best->stage[i].groups; g++) {
       const engine_stage *s = &best->stage[i];
-      int kind = s->group[g].kind;
+      int kind = s->group[g].kind, told = 0;
+      for (int k = 0; k < g; k++)
+        told |= reads_alike(c, s->group[k].kind, kind);
+      if (told)
+        continue;
       char states[32], activations[32], reserve[32], of[32], device[160];
       double fixed = case_bytes(c, best->b, kind, 0, 0, 0), none = case_bytes(c, best->b, kind, s->first, s->last, 0),
              all = case_bytes(c, best->b, kind, s->first, s->last, best->time[i].in_flight);
@@ -157,14 +173,18 @@ static void describe(const atoll_case *c, const engine_plan *plan, char *buf, si
 static void print_rejected(const atoll_case_plan *p, FILE *f) {
   const engine_result *r = p->result;
   const engine_plan *best = r->best;
+  char text[2048], last[2048] = "";
   if (r->rejected)
     fprintf(f, "\nRunners-up and why they lost\n");
+  describe(p->c, best, last, sizeof last);
   for (int i = 0; i < r->rejected; i++) {
     const engine_plan *other = r->reject[i];
-    char text[2048];
     double sum = other->seconds - other->bottleneck - other->sync - other->extra,
            own = best->seconds - best->bottleneck - best->sync - best->extra;
     describe(p->c, other, text, sizeof text);
+    if (!strcmp(text, last))
+      continue; /* the same plan on other devices of the same kind */
+    snprintf(last, sizeof last, "%s", text);
     fprintf(f, "  %9.4f s", other->seconds);
     if (!isnan(other->price))
       fprintf(f, " $ %8.5f", other->price);
