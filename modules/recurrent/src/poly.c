@@ -111,51 +111,23 @@ static int is_comparison(atoll_sym_op op) {
 }
 
 void rt_poly_print(const rt_graph *g, const atoll_sym *e, const char *suffix, FILE *out) {
-  if (is_comparison(atoll_sym_op_of(e)) && print_choice(g, e, suffix, out))
+  /* isl's words for an operation: before its arguments and between them. */
+  static const struct {
+    const char *open, *between;
+  } words[] = {
+      [ATOLL_SYM_ADD] = {"(", " + "},   [ATOLL_SYM_MUL] = {"(", " * "}, [ATOLL_SYM_FLOORDIV] = {"floor(", " / "},
+      [ATOLL_SYM_MOD] = {"(", " mod "}, [ATOLL_SYM_LT] = {"(", " < "},  [ATOLL_SYM_LE] = {"(", " <= "},
+      [ATOLL_SYM_EQ] = {"(", " = "},    [ATOLL_SYM_NE] = {"(", " != "}, [ATOLL_SYM_AND] = {"(", " and "},
+      [ATOLL_SYM_OR] = {"(", " or "},   [ATOLL_SYM_NOT] = {"(not ", ""}};
+  atoll_sym_op op = atoll_sym_op_of(e);
+  if (is_comparison(op) && print_choice(g, e, suffix, out))
     return;
-  switch (atoll_sym_op_of(e)) {
-  case ATOLL_SYM_ADD:
-    print_list(g, e, "(", " + ", suffix, out);
-    break;
-  case ATOLL_SYM_MUL:
-    print_list(g, e, "(", " * ", suffix, out);
-    break;
-  case ATOLL_SYM_FLOORDIV:
-    print_list(g, e, "floor(", " / ", suffix, out);
-    break;
-  case ATOLL_SYM_MOD:
-    print_list(g, e, "(", " mod ", suffix, out);
-    break;
-  case ATOLL_SYM_MIN:
-    print_extremum(g, e, "min", suffix, out);
-    break;
-  case ATOLL_SYM_MAX:
-    print_extremum(g, e, "max", suffix, out);
-    break;
-  case ATOLL_SYM_LT:
-    print_list(g, e, "(", " < ", suffix, out);
-    break;
-  case ATOLL_SYM_LE:
-    print_list(g, e, "(", " <= ", suffix, out);
-    break;
-  case ATOLL_SYM_EQ:
-    print_list(g, e, "(", " = ", suffix, out);
-    break;
-  case ATOLL_SYM_NE:
-    print_list(g, e, "(", " != ", suffix, out);
-    break;
-  case ATOLL_SYM_AND:
-    print_list(g, e, "(", " and ", suffix, out);
-    break;
-  case ATOLL_SYM_OR:
-    print_list(g, e, "(", " or ", suffix, out);
-    break;
-  case ATOLL_SYM_NOT:
-    print_list(g, e, "(not ", "", suffix, out);
-    break;
-  default:
+  if (op == ATOLL_SYM_MIN || op == ATOLL_SYM_MAX)
+    print_extremum(g, e, op == ATOLL_SYM_MIN ? "min" : "max", suffix, out);
+  else if ((size_t)op < sizeof words / sizeof *words && words[op].open)
+    print_list(g, e, words[op].open, words[op].between, suffix, out);
+  else
     print_leaf(g, e, suffix, out);
-  }
 }
 
 void rt_poly_print_parameters(const rt_graph *g, FILE *out) {
