@@ -51,6 +51,10 @@ for family in llama bert; do
   # shellcheck disable=SC2086
   train 2 "$family-two" $more plan.load="$family.yaml"
   near "$family-base" "$family-two"
+  sed 's/mlp: plain/mlp: cta/' "$family.yaml" >"$family-cta.yaml"
+  # shellcheck disable=SC2086
+  train 2 "$family-cta" $more plan.load="$family-cta.yaml"
+  near "$family-base" "$family-cta"
 done
 
 # From 2 tensor ranks to 1 and 4, and back.

@@ -37,6 +37,8 @@ static atoll_err check_params(const atoll_chain_params *p, int ranks) {
     const atoll_chain_layer *a = &p->layer[l];
     if (a->in < 0 || a->out < 0 || a->in > INT32_MAX || a->out > INT32_MAX)
       return atoll_fail(ATOLL_USAGE, "layer %d of a chain is %" PRId64 " x %" PRId64, l, a->in, a->out);
+    if (a->activation == ATOLL_ACTIVATION_SWIGLU && a->bias)
+      return atoll_fail(ATOLL_UNSUPPORTED, "layer %d of a chain: SwiGLU with a bias", l);
     if (l > 0 && a->in != p->layer[l - 1].out)
       return atoll_fail(ATOLL_USAGE, "layer %d of a chain reads %" PRId64 " columns, layer %d makes %" PRId64, l, a->in,
                         l - 1, p->layer[l - 1].out);
@@ -62,9 +64,11 @@ size_t cta_tile_bytes(const struct atoll_chain *c, int64_t nt) {
   return tile_rows(c) * (size_t)nt * CTA_TILE * sizeof(float);
 }
 
-static void lay_weights(atoll_chain *c, struct cta_layout *l, struct cta_step *s, int bias) {
+/* Of a step of the view v. */
+static void lay_weights(atoll_chain *c, struct cta_layout *l, struct cta_view *v, int step, int bias) {
+  struct cta_step *s = &v->step[step];
   size_t before = l->used[s->owner];
-  s->w = cta_lay(l, s->owner, (size_t)cta_packed(c->view.micro, s->in, s->out) * sizeof(float), 4096);
+  s->w = cta_lay(l, s->owner, (size_t)cta_weights_end(v, step) * sizeof(float), 4096);
   s->bias = bias ? cta_lay(l, s->owner, (size_t)s->out * sizeof(float), 64) : NULL;
   if (s->owner == c->view.rank)
     c->weight_bytes += l->used[s->owner] - before;
@@ -73,7 +77,7 @@ static void lay_weights(atoll_chain *c, struct cta_layout *l, struct cta_step *s
 /* `reader` is the rank that waits for the tiles. */
 static void lay_tiles(const atoll_chain *c, struct cta_layout *l, struct cta_step *s, int reader) {
   size_t lines = (size_t)(c->params.rows / CTA_PANEL_MIN + 1) * (size_t)s->nt;
-  s->tiles = cta_lay(l, reader, cta_tile_bytes(c, s->nt), 4096);
+  s->tiles = cta_lay(l, reader, cta_tile_bytes(c, s->nt * cta_made(s)), 4096);
   s->flag = cta_lay(l, reader, lines * sizeof *s->flag, sizeof *s->flag);
 }
 
@@ -84,7 +88,7 @@ static void lay_step(atoll_chain *c, struct cta_layout *l, int i) {
   if (i + 1 < v->steps)
     lay_tiles(c, l, s, v->step[i + 1].owner);
   if (i > 0)
-    lay_weights(c, l, s, c->params.layer[i - 1].bias);
+    lay_weights(c, l, v, i, c->params.layer[i - 1].bias);
 }
 
 /* Shape of a step of the backward view. */
@@ -103,18 +107,20 @@ static void lay_gradient(atoll_chain *c, struct cta_layout *l, int step, int lay
   *s = back_step(c, CTA_WEIGHT, a->in, a->out, layer);
   s->left = c->view.step[layer].tiles;
   s->right = right;
-  s->dw = cta_lay(l, s->owner, (size_t)a->in * (size_t)a->out * sizeof(float), 4096);
-  s->db = cta_lay(l, s->owner, (size_t)a->out * sizeof(float), 64);
+  for (int j = 0; j < cta_made(&c->back.step[right]); j++)
+    s->dw[j] = cta_lay(l, s->owner, (size_t)a->in * (size_t)a->out * sizeof(float), 4096);
+  s->db = a->bias ? cta_lay(l, s->owner, (size_t)a->out * sizeof(float), 64) : NULL;
 }
 
 /* Steps of backward: 0 copies dy, 1 is the second layer turned, with the slope of the first one's activation, 2 the
  * first layer turned, 3 and 4 the gradients of the second and the first layer's weights. */
 static void lay_backward(atoll_chain *c, struct cta_layout *l) {
   struct cta_view *b = &c->back;
+  b->micro = c->view.micro;
   const atoll_chain_layer *a = c->params.layer;
   struct cta_step *first = &c->view.step[1];
-  if (a[0].activation == ATOLL_ACTIVATION_GELU)
-    first->before = cta_lay(l, first->owner, cta_tile_bytes(c, first->nt), 4096);
+  if (a[0].activation > ATOLL_ACTIVATION_RELU)
+    first->before = cta_lay(l, first->owner, cta_tile_bytes(c, first->nt * cta_factors(first)), 4096);
   b->steps = 5;
   b->products = 3;
   b->step[0] = back_step(c, CTA_COPY, a[1].out, a[1].out, 1);
@@ -122,10 +128,11 @@ static void lay_backward(atoll_chain *c, struct cta_layout *l) {
   b->step[2] = back_step(c, CTA_PRODUCT, a[0].out, a[0].in, 0);
   b->step[1].slope = a[0].activation;
   b->step[1].slope_at = first->before ? first->before : first->tiles;
+  b->step[2].ks *= cta_made(&b->step[1]);
   lay_tiles(c, l, &b->step[0], b->step[1].owner);
   lay_tiles(c, l, &b->step[1], b->step[2].owner);
-  lay_weights(c, l, &b->step[1], 0);
-  lay_weights(c, l, &b->step[2], 0);
+  lay_weights(c, l, b, 1, 0);
+  lay_weights(c, l, b, 2, 0);
   c->dx = cta_lay(l, b->step[2].owner, (size_t)c->params.rows * (size_t)a[0].in * sizeof(float), 4096);
   lay_gradient(c, l, 3, 1, 0);
   lay_gradient(c, l, 4, 0, 1);
@@ -205,9 +212,8 @@ static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_par
   v->claims = params->claims;
   v->timeout = params->timeout;
   ATOLL_TRY(open_tools(c));
-  if (params->backward && !(v->scratch = aligned_alloc(64, CTA_TILE * CTA_TILE * sizeof(float))))
-    return atoll_fail(ATOLL_NOMEM, "chain: scratch of a tile");
-  return ATOLL_OK;
+  v->scratch = aligned_alloc(64, (size_t)2 * CTA_TILE * CTA_TILE * sizeof(float));
+  return v->scratch ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "chain: scratch of two tiles");
 }
 
 static void chain_free(atoll_chain *c) {
@@ -284,28 +290,36 @@ double atoll_chain_device_seconds(const atoll_chain *chain) {
   return cta_is_on_device(chain) ? cta_device_seconds(chain) : 0;
 }
 
-/* w(k, j) = w[k * ks + j * ns]. Only the owner writes what a step reads, and only here. */
-static void pack_step(const struct cta_view *v, const struct cta_step *s, const float *w, int64_t ks, int64_t ns) {
+/* w(k, j) = w[k * ks + j * ns], of factor `which` of a gate (0: V) or the other matrix of a step. Only the owner writes
+ * what a step reads, and only here. */
+static void pack_step(const struct cta_view *v, int step, int which, const float *w, int64_t ks, int64_t ns) {
+  const struct cta_step *s = &v->step[step];
+  int made = cta_made(s - 1), gate = cta_factors(s) > 1;
   float *packed = (float *)(uintptr_t)s->w;
-  for (int64_t k = 0; k < s->ks; k++)
-    cta_pack(v->micro, cta_tile_cols(s->in, k), s->out, w + k * CTA_TILE * ks, ks, ns,
-             packed + k * cta_packed(v->micro, CTA_TILE, s->out));
+  for (int64_t k = 0; k < s->ks / made; k++)
+    for (int64_t t = 0; t < s->nt; t++)
+      cta_pack(v->micro, cta_tile_cols(s->in, k), cta_tile_cols(s->out, t), w + k * CTA_TILE * ks + t * CTA_TILE * ns,
+               ks, ns, packed + cta_weights_at(v, step, k * made + (made > 1 ? which : 0), t, gate ? which : 0, 0));
 }
 
-static atoll_err pack_layer(atoll_chain *c, int layer, const float *w, int64_t is, int64_t os, const float *bias) {
+/* V of a gate (0) or W. */
+static atoll_err pack_layer(atoll_chain *c, int layer, int which, const float *w, int64_t is, int64_t os,
+                            const float *bias) {
   if (layer < 0 || layer >= c->params.layers)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain of %d", layer, c->params.layers);
   const struct cta_view *v = &c->view;
   const struct cta_step *s = &v->step[layer + 1];
+  if (which == 0 && cta_factors(s) < 2)
+    return atoll_fail(ATOLL_USAGE, "layer %d of a chain has no gate", layer);
   if (s->owner != v->rank)
     return ATOLL_OK;
   if (!w)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain: its owner, rank %d, gave no weights", layer, v->rank);
   if (cta_is_on_device(c))
     return cta_device_set_layer(c, layer, w, is, os, bias);
-  pack_step(v, s, w, is, os);
+  pack_step(v, layer + 1, which, w, is, os);
   if (c->params.backward)
-    pack_step(v, &c->back.step[2 - layer], w, os, is);
+    pack_step(&c->back, 2 - layer, which, w, os, is);
   for (int64_t o = 0; s->bias && o < s->out; o++)
     ((float *)(uintptr_t)s->bias)[o] = bias ? bias[o] : 0;
   return ATOLL_OK;
@@ -313,7 +327,11 @@ static atoll_err pack_layer(atoll_chain *c, int layer, const float *w, int64_t i
 
 atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const float *w, int64_t in_stride, int64_t out_stride,
                                 const float *bias) {
-  return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, w, in_stride, out_stride, bias));
+  return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, 1, w, in_stride, out_stride, bias));
+}
+
+atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const float *v, int64_t in_stride, int64_t out_stride) {
+  return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, 0, v, in_stride, out_stride, NULL));
 }
 
 /* --- running ------------------------------------------------------------------------------------------------------ */
@@ -402,7 +420,10 @@ atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const fl
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
     return err;
   }
-  *out = (atoll_chain_gradients){chain->dx, {b->step[4].dw, b->step[3].dw}, {b->step[4].db, b->step[3].db}};
+  const struct cta_step *first = &b->step[4], *second = &b->step[3];
+  int gate = first->dw[1] != NULL; /* V's gradient is the first of two */
+  *out = (atoll_chain_gradients){
+      chain->dx, {first->dw[gate], second->dw[0]}, {first->db, second->db}, gate ? first->dw[0] : NULL};
   return ATOLL_OK;
 }
 

@@ -38,7 +38,8 @@ int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, 
   double work = 0; /* multiply-adds */
   int n = 0;
   for (int i = 1; i < chain->view.steps; i++)
-    work += (double)rows * (double)chain->view.step[i].in * (double)chain->view.step[i].out;
+    work += (double)rows * (double)chain->view.step[i].in * (double)chain->view.step[i].out *
+            cta_factors(&chain->view.step[i]);
   for (int way = 0; way < ATOLL_CHAIN_WAYS; way++)
     for (size_t i = 0; i < sizeof panels / sizeof *panels && allowed(chain, (atoll_chain_way)way, same_bits); i++) {
       /* One panel of fewer rows than that is enough, and low panels read the weights too often to pay where there is
@@ -133,7 +134,9 @@ static void make_key(const atoll_chain *c, int64_t rows, int same_bits, char *ke
                        c->view.claims ? "claims" : "no claims", same_bits ? "same bits" : "any bits", rows);
   for (int l = 0; l < c->params.layers && at < KEY; l++)
     at += (size_t)snprintf(key + at, KEY - at, " x %" PRId64 "%s", c->params.layer[l].in,
-                           c->params.layer[l].activation ? " act" : "");
+                           c->params.layer[l].activation == ATOLL_ACTIVATION_SWIGLU ? " gate"
+                           : c->params.layer[l].activation                          ? " act"
+                                                                                    : "");
   if (at < KEY)
     snprintf(key + at, KEY - at, " x %" PRId64, c->params.layer[c->params.layers - 1].out);
 }

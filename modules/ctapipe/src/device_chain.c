@@ -178,6 +178,9 @@ static atoll_err prepare(atoll_chain *c) {
     return atoll_fail(ATOLL_UNSUPPORTED, "chain: no plug-in has kernels for chains on device kind %s", kind);
   if (c->params.backward)
     return atoll_fail(ATOLL_UNSUPPORTED, "chain: backward runs on the host, not on device kind %s", kind);
+  for (int i = 0; i < c->params.layers; i++)
+    if (c->params.layer[i].activation == ATOLL_ACTIVATION_SWIGLU)
+      return atoll_fail(ATOLL_UNSUPPORTED, "chain: layer %d's SwiGLU runs on the host, not on device kind %s", i, kind);
   c->on_device = calloc(1, sizeof *c->on_device);
   if (!c->on_device)
     return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof *c->on_device);

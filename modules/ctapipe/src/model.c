@@ -28,7 +28,7 @@ struct model {
 static double multiply_adds(const struct cta_view *v) {
   double sum = 0;
   for (int i = 1; i < v->products; i++)
-    sum += (double)v->rows * (double)v->step[i].in * (double)v->step[i].out;
+    sum += (double)v->rows * (double)v->step[i].in * (double)v->step[i].out * cta_factors(&v->step[i]);
   return sum;
 }
 
@@ -36,7 +36,8 @@ static double multiply_adds(const struct cta_view *v) {
 static double end_of(const struct model *m, const struct worker *w) {
   const struct cta_view *v = &w->view;
   const struct cta_step *s = &v->step[w->step];
-  double t = w->begin, columns = (double)(cta_panel_rows(v, w->at.panel) * cta_tile_cols(s->out, w->at.tile));
+  double t = w->begin,
+         columns = (double)(cta_panel_rows(v, w->at.panel) * cta_tile_cols(s->out, w->at.tile) * cta_factors(s));
   for (int64_t k = 0; s->kind == CTA_PRODUCT && k < s->ks; k++)
     t = fmax(t, m->end[w->step - 1][w->at.panel * s->ks + k]) + columns * (double)cta_tile_cols(s->in, k) * m->unit;
   return t;
@@ -150,7 +151,8 @@ static double micro_batches(const struct cta_view *v, int64_t chunks, double uni
     double rows = (double)(cta_least(v->rows, p1 * v->panel) - p0 * v->panel);
     for (int s = 1; s < v->steps; s++) {
       double *at = &free_at[v->step[s].owner];
-      *at = there = fmax(*at, there) + rows * (double)v->step[s].in * (double)v->step[s].out * unit;
+      *at = there =
+          fmax(*at, there) + rows * (double)v->step[s].in * (double)v->step[s].out * cta_factors(&v->step[s]) * unit;
     }
     end = there;
   }

@@ -43,7 +43,7 @@ static int take(struct cta_view *v, int step, int64_t item) {
 static int inputs_there(const struct cta_view *v, int step, struct cta_place at) {
   const struct cta_step *s = &v->step[step];
   for (int64_t k = 0; s->kind == CTA_PRODUCT && k < s->ks; k++)
-    if (!cta_reached(cta_flag_at(v, step - 1, at.panel, k), v->epoch))
+    if (!cta_reached(cta_flag_at(v, step - 1, at.panel, k / cta_made(s - 1)), v->epoch))
       return 0;
   for (int64_t p = 0; s->kind == CTA_WEIGHT && p < v->panels; p++)
     if (!cta_reached(cta_flag_at(v, s->right, p, at.tile), v->epoch))

@@ -21,28 +21,69 @@ static void copy_x(struct cta_view *v, int64_t p, int64_t t) {
     memcpy(c + i * CTA_TILE, x + i * s->out, (size_t)n * sizeof *c);
 }
 
-/* [m, n] of tiles or of rows of the output, at distance ld. A whole tile's rows are neighbours, and what lies behind
- * its last column is nobody's, so it goes in one call. */
-static atoll_err gelu(struct cta_view *v, int64_t m, int64_t n, const float *from, float *c, int64_t ld, int whole) {
-  if (whole && ld == CTA_TILE)
-    return v->kernels->gelu_forward(v->queue, from, c, m * CTA_TILE);
+/* --- activations -------------------------------------------------------------------------------------------------- */
+
+/* of, and for a gate by, [n]. */
+static atoll_err activate(struct cta_view *v, atoll_activation a, const float *of, const float *by, float *c,
+                          int64_t n) {
+  switch (a) {
+  case ATOLL_ACTIVATION_GELU:
+    return v->kernels->gelu_forward(v->queue, of, c, n);
+  case ATOLL_ACTIVATION_GELU_ERF:
+    return v->kernels->gelu_erf_forward(v->queue, of, c, n);
+  case ATOLL_ACTIVATION_SWIGLU:
+    return v->kernels->swiglu_forward(v->queue, of, by, c, n);
+  default: /* the products have clipped it */
+    return ATOLL_OK;
+  }
+}
+
+/* From [m, n] of sums, or of tiles of them, to c; rows ld and ldc apart. A whole tile's rows are neighbours, and what
+ * lies behind its last column is nobody's, so it goes in one call. */
+static atoll_err activate_rows(struct cta_view *v, atoll_activation a, int64_t m, int64_t n, const float *sums,
+                               int64_t ld, float *c, int64_t ldc, int whole) {
+  const float *by = sums + v->panel * CTA_TILE;
+  if (whole && ld == CTA_TILE && ldc == CTA_TILE)
+    return activate(v, a, sums, by, c, m * CTA_TILE);
   for (int64_t i = 0; i < m; i++)
-    ATOLL_TRY(v->kernels->gelu_forward(v->queue, from + i * ld, c + i * ld, n));
+    ATOLL_TRY(activate(v, a, sums + i * ld, by + i * ld, c + i * ldc, n));
   return ATOLL_OK;
 }
 
-/* As cta_product(), but for GELU. */
-static atoll_err sums(struct cta_view *v, int step, int64_t p, int64_t t, int64_t c0, int64_t c1, int64_t k0,
+/* c [m, CTA_TILE], and for a gate the tile behind it, from the gradient d of what the activation gave; d may be c. */
+static atoll_err slope(struct cta_view *v, const struct cta_step *s, int64_t m, const float *at, const float *d,
+                       float *c) {
+  int64_t n = m * CTA_TILE, next = v->panel * CTA_TILE;
+  switch (s->slope) {
+  case ATOLL_ACTIVATION_GELU:
+    return v->kernels->gelu_backward(v->queue, d, at, c, n);
+  case ATOLL_ACTIVATION_GELU_ERF:
+    return v->kernels->gelu_erf_backward(v->queue, d, at, c, n);
+  case ATOLL_ACTIVATION_SWIGLU:
+    return v->kernels->swiglu_backward(v->queue, d, at, at + next, c, c + next, n);
+  case ATOLL_ACTIVATION_RELU:
+    for (int64_t i = 0; i < n; i++)
+      c[i] = at[i] > 0 ? d[i] : 0;
+    return ATOLL_OK;
+  default:
+    return ATOLL_OK;
+  }
+}
+
+/* --- products ----------------------------------------------------------------------------------------------------- */
+
+/* As cta_product(), by one factor and without activation (but ReLU). */
+static atoll_err sums(struct cta_view *v, int step, int j, int64_t p, int64_t t, int64_t c0, int64_t c1, int64_t k0,
                       int64_t k1, float *c, int64_t ldc, int flags) {
   const struct cta_step *s = &v->step[step];
-  int64_t m = cta_panel_rows(v, p), col = t * CTA_TILE + c0, whole = cta_packed(v->micro, CTA_TILE, s->out);
-  const float *start = s->bias && k0 == 0 ? s->bias + col : NULL;
+  int64_t m = cta_panel_rows(v, p), made = cta_made(&v->step[step - 1]);
+  const float *start = s->bias && k0 == 0 ? s->bias + t * CTA_TILE + c0 : NULL;
   int ends = k0 == 0 && k1 == s->ks;
   for (int64_t k = k0; k < k1; k++) {
-    int64_t depth = cta_tile_cols(s->in, k);
+    const float *a = cta_tile_at(v, step - 1, p, k / made) + k % made * v->panel * CTA_TILE;
     if (flags)
-      ATOLL_TRY(cta_wait_tile(v, step - 1, p, k));
-    v->micro->block(m, c1 - c0, depth, cta_tile_at(v, step - 1, p, k), s->w + k * whole + col * depth, c, ldc, k == k0,
+      ATOLL_TRY(cta_wait_tile(v, step - 1, p, k / made));
+    v->micro->block(m, c1 - c0, cta_depth(v, step, k), a, s->w + cta_weights_at(v, step, k, t, j, c0), c, ldc, k == k0,
                     start, ends && k == s->ks - 1 && s->activation == ATOLL_ACTIVATION_RELU);
   }
   return ATOLL_OK;
@@ -51,55 +92,56 @@ static atoll_err sums(struct cta_view *v, int step, int64_t p, int64_t t, int64_
 atoll_err cta_product(struct cta_view *v, int step, int64_t p, int64_t t, int64_t c0, int64_t c1, int64_t k0,
                       int64_t k1, float *c, int64_t ldc, int flags) {
   const struct cta_step *s = &v->step[step];
-  ATOLL_TRY(sums(v, step, p, t, c0, c1, k0, k1, c, ldc, flags));
-  if (s->activation == ATOLL_ACTIVATION_GELU && k0 == 0 && k1 == s->ks)
-    return gelu(v, cta_panel_rows(v, p), c1 - c0, c, c, ldc, c1 - c0 == cta_tile_cols(s->out, t));
-  return ATOLL_OK;
-}
-
-/* c [m, CTA_TILE] times the derivative of the activation. */
-static atoll_err slope(struct cta_view *v, const struct cta_step *s, int64_t m, const float *at, float *c) {
-  if (s->slope == ATOLL_ACTIVATION_GELU)
-    return v->kernels->gelu_backward(v->queue, c, at, c, m * CTA_TILE);
-  for (int64_t i = 0; i < m * CTA_TILE; i++)
-    c[i] = at[i] > 0 ? c[i] : 0;
-  return ATOLL_OK;
+  int factors = cta_factors(s), apart = s->before || factors > 1;
+  int64_t ld = apart ? CTA_TILE : ldc;
+  float *to = s->before ? s->before + (p * s->nt + t) * factors * v->panel * CTA_TILE + c0 : apart ? v->scratch : c;
+  for (int j = 0; j < factors; j++)
+    ATOLL_TRY(sums(v, step, j, p, t, c0, c1, k0, k1, to + j * v->panel * CTA_TILE, ld, flags));
+  if (s->activation <= ATOLL_ACTIVATION_RELU || k0 > 0 || k1 < s->ks)
+    return ATOLL_OK;
+  return activate_rows(v, s->activation, cta_panel_rows(v, p), c1 - c0, to, ld, c, ldc,
+                       c1 - c0 == cta_tile_cols(s->out, t));
 }
 
 static atoll_err product(struct cta_view *v, int step, int64_t p, int64_t t, int flags) {
   const struct cta_step *s = &v->step[step];
-  int64_t n = cta_tile_cols(s->out, t), m = cta_panel_rows(v, p), place = (p * s->nt + t) * v->panel * CTA_TILE;
+  int64_t n = cta_tile_cols(s->out, t), place = (p * s->nt + t) * cta_made(s) * v->panel * CTA_TILE;
   if (!s->tiles)
     return cta_product(v, step, p, t, 0, n, 0, s->ks, v->output + p * v->panel * s->out + t * CTA_TILE, s->out, flags);
-  float *c = s->tiles + place;
-  if (s->before) { /* of a GELU: kept beside its result */
-    ATOLL_TRY(sums(v, step, p, t, 0, n, 0, s->ks, s->before + place, CTA_TILE, flags));
-    return gelu(v, m, n, s->before + place, c, CTA_TILE, 1);
-  }
-  ATOLL_TRY(cta_product(v, step, p, t, 0, n, 0, s->ks, c, CTA_TILE, flags));
-  return s->slope ? slope(v, s, m, s->slope_at + place, c) : ATOLL_OK;
+  float *c = cta_tile_at(v, step, p, t), *d = cta_made(s) > 1 ? v->scratch : c;
+  ATOLL_TRY(cta_product(v, step, p, t, 0, n, 0, s->ks, d, CTA_TILE, flags));
+  return s->slope ? slope(v, s, cta_panel_rows(v, p), s->slope_at + place, d, c) : ATOLL_OK;
 }
 
-/* dw[tile i of in, tile t of out] over all panels in order, and with the first i the sums of columns. */
-static atoll_err weight(struct cta_view *v, int step, int64_t i, int64_t t, int flags) {
+/* --- gradients of weights ----------------------------------------------------------------------------------------- */
+
+/* Of factor j: dw[tile i of in, tile t of out] over all panels in order. */
+static atoll_err weight_of(struct cta_view *v, int step, int j, int64_t i, int64_t t, int flags) {
   const struct cta_step *s = &v->step[step];
-  int64_t m = cta_tile_cols(s->in, i), n = cta_tile_cols(s->out, t);
-  float *dw = s->dw + i * CTA_TILE * s->out + t * CTA_TILE, *db = i == 0 ? s->db + t * CTA_TILE : NULL;
+  int64_t m = cta_tile_cols(s->in, i), n = cta_tile_cols(s->out, t), tile = v->panel * CTA_TILE;
+  float *dw = s->dw[j] + i * CTA_TILE * s->out + t * CTA_TILE, *db = i == 0 && s->db ? s->db + t * CTA_TILE : NULL;
   for (int64_t r = 0; r < m && v->panels == 0; r++)
     memset(dw + r * s->out, 0, (size_t)(n > 0 ? n : 0) * sizeof *dw);
-  for (int64_t j = 0; db && j < n; j++)
-    db[j] = 0;
+  for (int64_t c = 0; db && c < n; c++)
+    db[c] = 0;
   for (int64_t p = 0; p < v->panels; p++) {
     int64_t rows = cta_panel_rows(v, p);
-    const float *left = s->left + (p * s->ks + i) * v->panel * CTA_TILE, *right = cta_tile_at(v, s->right, p, t);
+    const float *left = s->left + (p * s->ks + i) * tile, *right = cta_tile_at(v, s->right, p, t) + j * tile;
     if (flags)
       ATOLL_TRY(cta_wait_tile(v, s->right, p, t));
     cta_pack(v->micro, rows, n, right, CTA_TILE, 1, v->scratch);
     v->micro->block_turned(m, n, rows, left, v->scratch, dw, s->out, p == 0);
     for (int64_t r = 0; db && r < rows; r++)
-      for (int64_t j = 0; j < n; j++)
-        db[j] += right[r * CTA_TILE + j];
+      for (int64_t c = 0; c < n; c++)
+        db[c] += right[r * CTA_TILE + c];
   }
+  return ATOLL_OK;
+}
+
+/* And with the first i the sums of columns. */
+static atoll_err weight(struct cta_view *v, int step, int64_t i, int64_t t, int flags) {
+  for (int j = 0; j < cta_made(&v->step[v->step[step].right]); j++)
+    ATOLL_TRY(weight_of(v, step, j, i, t, flags));
   return ATOLL_OK;
 }
 

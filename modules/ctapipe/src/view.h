@@ -52,19 +52,19 @@ enum cta_kind { CTA_COPY, CTA_PRODUCT, CTA_WEIGHT };
 struct cta_step {
   enum cta_kind kind;
   int64_t in, out; /* columns; a copy has in = out; a gradient is [in, out] */
-  int64_t ks, nt;  /* tiles of in and of out, at least 1 */
+  int64_t ks, nt;  /* tiles of the input, and of out; at least 1 */
   int owner;
   atoll_activation activation;
-  const float *w, *bias; /* packed; bias NULL: none */
+  const float *w, *bias; /* packed, see cta_weights_at(); bias NULL: none */
   float *tiles;          /* where the output goes; NULL in the last step, which writes `output` */
   cta_line *flag;        /* [panels, nt], beside tiles */
   cta_claim *claim;
   float *before;          /* tiles of what activation is applied to, kept for backward; NULL: not kept */
-  atoll_activation slope; /* the product is multiplied by its derivative at ... */
-  const float *slope_at;  /* ... these tiles: inputs of a GELU, results of a ReLU */
+  atoll_activation slope; /* the product goes back through it at ... */
+  const float *slope_at;  /* ... these tiles: inputs of a GELU or gate, results of a ReLU */
   const float *left;      /* WEIGHT: tiles of `in` columns */
   int right;              /* WEIGHT: the step whose tiles are the other factor */
-  float *dw, *db;         /* WEIGHT: [in, out], [out] */
+  float *dw[2], *db;      /* WEIGHT: [in, out] for each tile that an item of the other factor has, [out] */
 };
 
 typedef struct cta_event {
@@ -93,9 +93,9 @@ struct cta_view {
   const float *x;
   float *output; /* [rows, out of the last step] */
   const struct cta_micro *micro;
-  const atoll_kernels *kernels; /* for GELU; a queue that runs at once */
+  const atoll_kernels *kernels; /* for activations; a queue that runs at once */
   atoll_queue *queue;
-  float *scratch;          /* CTA_TILE x CTA_TILE, for gradients of weights */
+  float *scratch;          /* 2 x CTA_TILE x CTA_TILE, for gradients of weights and products of a gate */
   struct cta_trace *trace; /* NULL: none */
 };
 
@@ -106,10 +106,32 @@ static inline int64_t cta_panel_rows(const struct cta_view *v, int64_t p) {
 }
 /* Columns of tile t of n. */
 static inline int64_t cta_tile_cols(int64_t n, int64_t t) { return cta_least(CTA_TILE, n - t * CTA_TILE); }
+/* A gate: an item of its step multiplies by V and by W, whose columns lie tile beside tile and whose products, kept or
+ * not, do too; an item of its backward makes both gradients, tile beside tile, which the next step reads as twice as
+ * many tiles of k. */
+static inline int cta_factors(const struct cta_step *s) { return s->activation == ATOLL_ACTIVATION_SWIGLU ? 2 : 1; }
+static inline int cta_made(const struct cta_step *s) { return s->slope == ATOLL_ACTIVATION_SWIGLU ? 2 : 1; }
+/* The (first) tile of an item. */
 static inline float *cta_tile_at(const struct cta_view *v, int step, int64_t p, int64_t t) {
-  return v->step[step].tiles + (p * v->step[step].nt + t) * v->panel * CTA_TILE;
+  const struct cta_step *s = &v->step[step];
+  return s->tiles + (p * s->nt + t) * cta_made(s) * v->panel * CTA_TILE;
 }
-/* Tiles of a step; those of a gradient lie in `in` (as panels) and `out`. */
+/* Rows of W that tile k of the input meets, and where the weights of factor j for columns [c0, ...) of tile t begin. */
+static inline int64_t cta_depth(const struct cta_view *v, int step, int64_t k) {
+  return cta_tile_cols(v->step[step].in, k / cta_made(&v->step[step - 1]));
+}
+static inline int64_t cta_weights_at(const struct cta_view *v, int step, int64_t k, int64_t t, int j, int64_t c0) {
+  const struct cta_step *s = &v->step[step];
+  int64_t before = t * CTA_TILE * cta_factors(s) + j * cta_packed(v->micro, 1, cta_tile_cols(s->out, t)) + c0;
+  return k * cta_packed(v->micro, CTA_TILE, s->out) * cta_factors(s) + before * cta_depth(v, step, k);
+}
+/* Elements of packed weights. */
+static inline int64_t cta_weights_end(const struct cta_view *v, int step) {
+  const struct cta_step *s = &v->step[step];
+  return cta_weights_at(v, step, s->ks - 1, 0, 0, 0) +
+         cta_factors(s) * cta_packed(v->micro, cta_depth(v, step, s->ks - 1), s->out);
+}
+/* Items of a step; those of a gradient lie in `in` (as panels) and `out`. */
 static inline int64_t cta_items(const struct cta_view *v, int step) {
   const struct cta_step *s = &v->step[step];
   return (s->kind == CTA_WEIGHT ? s->ks : v->panels) * s->nt;

@@ -10,7 +10,14 @@ static double slope_of(atoll_activation a, double v) {
     double u = 0.7978845608028654 * (v + 0.044715 * v * v * v), t = tanh(u);
     return 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * 0.7978845608028654 * (1 + 3 * 0.044715 * v * v);
   }
+  if (a == ATOLL_ACTIVATION_GELU_ERF)
+    return 0.5 * (1 + erf(v * 0.7071067811865476)) + v * exp(-0.5 * v * v) * 0.3989422804014327;
   return a == ATOLL_ACTIVATION_RELU ? v > 0 : 1;
+}
+
+static double silu_slope(double v) {
+  double s = 1 / (1 + exp(-v));
+  return s * (1 + v * (1 - s));
 }
 
 /* c [m, n] (+)= a [m, k] b [k, n], each read by its strides. */
@@ -58,6 +65,26 @@ static void check_db(const char *what, const float *got, const double *d, int64_
   free(want);
 }
 
+/* Of a gate: z holds what W gives, dh the gradient of what the layer gives and then that of z. dx gets V's share. */
+static void check_gate(const struct problem *q, const double *x, const double *z, double *dh, double *y, double *dx,
+                       const float *dgate) {
+  int64_t M = q->p.rows, K = q->p.layer[0].in, N = q->p.layer[0].out;
+  double *v = widen(q->v[0], K * N), *f = widen(NULL, M * N), *df = widen(NULL, M * N), *part = widen(NULL, M * K),
+         *dv = widen(NULL, K * N);
+  multiply(M, N, K, x, K, 1, v, N, 1, f);
+  for (int64_t i = 0; i < M * N; i++) {
+    y[i] = silu(f[i]) * z[i];
+    df[i] = dh[i] * z[i] * silu_slope(f[i]);
+    dh[i] *= silu(f[i]);
+  }
+  multiply(M, K, N, df, N, 1, v, 1, N, part);
+  for (int64_t i = 0; i < M * K; i++)
+    dx[i] += part[i];
+  multiply(K, N, M, x, 1, K, df, N, 1, dv);
+  close_to("dw of the gate", dgate, dv, K * N);
+  free(v), free(f), free(df), free(part), free(dv);
+}
+
 static void check_gradients(const struct problem *q, const float *dy, const atoll_chain_gradients *g) {
   int64_t M = q->p.rows, K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
   double *x = widen(q->x, M * K), *w1 = widen(q->w[0], K * N), *w2 = widen(q->w[1], N * P), *dz = widen(dy, M * P);
@@ -65,44 +92,52 @@ static void check_gradients(const struct problem *q, const float *dy, const atol
          *dw1 = widen(NULL, K * N), *dw2 = widen(NULL, N * P);
   multiply(M, N, K, x, K, 1, w1, N, 1, h);
   multiply(M, N, P, dz, P, 1, w2, 1, P, dh);
-  for (int64_t i = 0; i < M * N; i++) {
+  for (int64_t i = 0; i < M * K; i++)
+    dx[i] = 0;
+  for (int64_t i = 0; i < M * N && !q->v[0]; i++) {
     h[i] += q->b[0][i % N];
     y[i] = activated(q->p.layer[0].activation, h[i]);
     dh[i] *= slope_of(q->p.layer[0].activation, h[i]);
   }
-  multiply(M, K, N, dh, N, 1, w1, 1, N, dx);
+  CHECK(!q->v[0] == !g->dgate);
+  if (q->v[0])
+    check_gate(q, x, h, dh, y, dx, g->dgate);
+  double *through = widen(NULL, M * K);
+  multiply(M, K, N, dh, N, 1, w1, 1, N, through);
+  for (int64_t i = 0; i < M * K; i++)
+    dx[i] += through[i];
+  free(through);
   multiply(K, N, M, x, 1, K, dh, N, 1, dw1);
   multiply(N, P, M, y, 1, N, dz, P, 1, dw2);
   close_to("dx", g->dx, dx, M * K);
   close_to("dw of layer 0", g->dw[0], dw1, K * N);
   close_to("dw of layer 1", g->dw[1], dw2, N * P);
-  check_db("db of layer 0", g->db[0], dh, M, N);
+  CHECK(!q->v[0] == !!g->db[0]);
+  if (g->db[0])
+    check_db("db of layer 0", g->db[0], dh, M, N);
   check_db("db of layer 1", g->db[1], dz, M, P);
   free(x), free(w1), free(w2), free(dz), free(h), free(y), free(dh), free(dx), free(dw1), free(dw2);
 }
 
-struct copy {
-  float *part[5];
+enum { PARTS = 6 };
+struct parts {
+  const float *at[PARTS]; /* NULL: the chain has none */
+  int64_t n[PARTS];
 };
 
-static struct copy copy_of(const struct problem *q, const atoll_chain_gradients *g) {
+static struct parts parts_of(const struct problem *q, const atoll_chain_gradients *g) {
   int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
-  const float *from[5] = {g->dx, g->dw[0], g->dw[1], g->db[0], g->db[1]};
-  int64_t n[5] = {q->p.rows * K, K * N, N * P, N, P};
-  struct copy c;
-  for (int i = 0; i < 5; i++) {
-    c.part[i] = malloc(((size_t)n[i] + 1) * sizeof(float));
-    CHECK(c.part[i]);
-    memcpy(c.part[i], from[i], (size_t)n[i] * sizeof(float));
-  }
-  return c;
+  return (struct parts){{g->dx, g->dw[0], g->dw[1], g->db[0], g->db[1], g->dgate},
+                        {q->p.rows * K, K * N, N * P, N, P, K * N}};
 }
 
-static void same_bits(const struct problem *q, const struct copy *c, const atoll_chain_gradients *g) {
-  int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
-  CHECK(!memcmp(c->part[0], g->dx, (size_t)(q->p.rows * K) * 4));
-  CHECK(!memcmp(c->part[1], g->dw[0], (size_t)(K * N) * 4) && !memcmp(c->part[2], g->dw[1], (size_t)(N * P) * 4));
-  CHECK(!memcmp(c->part[3], g->db[0], (size_t)N * 4) && !memcmp(c->part[4], g->db[1], (size_t)P * 4));
+static void keep(const struct parts *p, float **copy) {
+  for (int i = 0; i < PARTS; i++) {
+    copy[i] = malloc(((size_t)p->n[i] + 1) * sizeof **copy);
+    CHECK(copy[i]);
+    if (p->at[i])
+      memcpy(copy[i], p->at[i], (size_t)p->n[i] * sizeof **copy);
+  }
 }
 
 static void problem(int64_t rows, const int64_t *width, atoll_activation a, int claims) {
@@ -124,17 +159,21 @@ static void problem(int64_t rows, const int64_t *width, atoll_activation a, int 
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, &cut, rows, q.x, &y));
   CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &g));
   check_gradients(&q, dy, &g);
-  struct copy first = copy_of(&q, &g);
+  struct parts parts = parts_of(&q, &g);
+  float *first[PARTS];
+  keep(&parts, first);
   for (int i = 0; i < 10; i++) {
     poison(c, &q);
     CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g)); /* its tiles become NaN, too */
     CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, rows, q.x, &y));
     CHECK(worst_error(&q, y) < 1e-5);
     CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g));
-    same_bits(&q, &first, &g);
+    parts = parts_of(&q, &g);
+    for (int j = 0; j < PARTS; j++)
+      CHECK(!parts.at[j] || !memcmp(first[j], parts.at[j], (size_t)parts.n[j] * sizeof **first));
   }
-  for (int i = 0; i < 5; i++)
-    free(first.part[i]);
+  for (int i = 0; i < PARTS; i++)
+    free(first[i]);
   free(dy);
   atoll_chain_destroy(&c);
   CHECK(atoll_mem_current_total(mem) == 0);
@@ -149,7 +188,10 @@ int main(int argc, char **argv) {
     problem(61, (const int64_t[]){67, 331, 93}, ATOLL_ACTIVATION_GELU, claims);
     problem(130, (const int64_t[]){300, 257, 40}, ATOLL_ACTIVATION_RELU, claims);
     problem(24, (const int64_t[]){256, 256, 256}, ATOLL_ACTIVATION_NONE, claims);
+    problem(61, (const int64_t[]){67, 331, 93}, ATOLL_ACTIVATION_GELU_ERF, claims);
+    problem(61, (const int64_t[]){267, 531, 93}, ATOLL_ACTIVATION_SWIGLU, claims);
     problem(1, (const int64_t[]){1, 1, 1}, ATOLL_ACTIVATION_GELU, claims);
+    problem(0, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_SWIGLU, claims);
     problem(0, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_RELU, claims);
   }
   atoll_mem_destroy(&mem, NULL);

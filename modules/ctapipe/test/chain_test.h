@@ -11,6 +11,7 @@
 struct problem {
   atoll_chain_params p;
   float *x, *w[ATOLL_CHAIN_LAYERS], *b[ATOLL_CHAIN_LAYERS]; /* w [in, out] */
+  float *v[ATOLL_CHAIN_LAYERS];                             /* [in, out] of a gate, else NULL */
   float *want;                                              /* [rows, out], computed in double */
   int64_t out;
 };
@@ -23,9 +24,14 @@ static inline float *random_floats(uint64_t what, int64_t n, float std) {
   return p;
 }
 
+static inline double silu(double v) { return v / (1 + exp(-v)); }
+
+/* Of one product; a gate's second one is multiplied with silu() of the first. */
 static inline double activated(atoll_activation a, double v) {
   if (a == ATOLL_ACTIVATION_RELU)
     return v > 0 ? v : 0;
+  if (a == ATOLL_ACTIVATION_GELU_ERF)
+    return 0.5 * v * (1 + erf(v * 0.7071067811865476));
   return a == ATOLL_ACTIVATION_GELU ? 0.5 * v * (1 + tanh(0.7978845608028654 * (v + 0.044715 * v * v * v))) : v;
 }
 
@@ -44,17 +50,21 @@ static inline struct problem make_problem(int64_t rows, int layers, const int64_
     from[i] = q.x[i];
   for (int l = 0; l < layers; l++) {
     int64_t in = width[l], out = width[l + 1];
-    q.p.layer[l] = (atoll_chain_layer){in, out, l + 1 < layers ? a : ATOLL_ACTIVATION_NONE, 1};
+    int gate = a == ATOLL_ACTIVATION_SWIGLU && l + 1 < layers;
+    q.p.layer[l] = (atoll_chain_layer){in, out, l + 1 < layers ? a : ATOLL_ACTIVATION_NONE, !gate};
+    q.v[l] = gate ? random_floats(40 + (uint64_t)l, in * out, in ? 1 / sqrtf((float)in) : 1) : NULL;
     q.w[l] = random_floats(2 + 2 * (uint64_t)l, in * out, in ? 1 / sqrtf((float)in) : 1);
     q.b[l] = random_floats(3 + 2 * (uint64_t)l, out, 1);
     double *to = malloc(((size_t)(rows * out) + 1) * sizeof *to);
     CHECK(to);
     for (int64_t i = 0; i < rows; i++)
       for (int64_t j = 0; j < out; j++) {
-        double sum = q.b[l][j];
-        for (int64_t k = 0; k < in; k++)
+        double sum = gate ? 0 : q.b[l][j], other = 0;
+        for (int64_t k = 0; k < in; k++) {
           sum += from[i * in + k] * q.w[l][k * out + j];
-        to[i * out + j] = activated(q.p.layer[l].activation, sum);
+          other += gate ? from[i * in + k] * q.v[l][k * out + j] : 0;
+        }
+        to[i * out + j] = gate ? silu(other) * sum : activated(q.p.layer[l].activation, sum);
       }
     free(from);
     from = to;
@@ -70,15 +80,18 @@ static inline struct problem make_problem(int64_t rows, int layers, const int64_
 static inline void drop_problem(struct problem *q) {
   free(q->x), free(q->want);
   for (int l = 0; l < q->p.layers; l++)
-    free(q->w[l]), free(q->b[l]);
+    free(q->w[l]), free(q->b[l]), free(q->v[l]);
 }
 
 static inline atoll_chain *open_chain(atoll_comm *comm, atoll_mem *mem, const struct problem *q) {
   atoll_chain *c = NULL;
   CHECK_OK(atoll_chain_create(comm, mem, &q->p, &c));
-  for (int l = 0; l < q->p.layers; l++)
-    CHECK_OK(atoll_chain_set_layer(c, l, atoll_chain_owner(c, l) == check_rank ? q->w[l] : NULL, q->p.layer[l].out, 1,
-                                   q->b[l]));
+  for (int l = 0; l < q->p.layers; l++) {
+    int own = atoll_chain_owner(c, l) == check_rank;
+    CHECK_OK(atoll_chain_set_layer(c, l, own ? q->w[l] : NULL, q->p.layer[l].out, 1, q->b[l]));
+    if (q->v[l])
+      CHECK_OK(atoll_chain_set_gate(c, l, own ? q->v[l] : NULL, q->p.layer[l].out, 1));
+  }
   return c;
 }
 

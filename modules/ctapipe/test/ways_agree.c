@@ -57,6 +57,9 @@ static void refusals(void) {
   q.p.layer[1].in = 6;
   CHECK(atoll_chain_create(comm, mem, &q.p, &c) == ATOLL_USAGE && strstr(atoll_err_message(), "reads 6"));
   q.p.layer[1].in = 5;
+  q.p.layer[0].activation = ATOLL_ACTIVATION_SWIGLU;
+  CHECK(atoll_chain_create(comm, mem, &q.p, &c) == ATOLL_UNSUPPORTED && strstr(atoll_err_message(), "SwiGLU with a"));
+  q.p.layer[0].activation = ATOLL_ACTIVATION_NONE;
   atoll_mem_fail_at(mem, 1);
   CHECK(atoll_chain_create(comm, mem, &q.p, &c) == ATOLL_NOMEM && c == NULL);
   c = open_chain(comm, mem, &q);
@@ -66,6 +69,7 @@ static void refusals(void) {
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, 4, q.x, &y)); /* a refusal does no harm */
   CHECK(worst_error(&q, y) < 1e-5);
   CHECK(atoll_chain_set_layer(c, 1, NULL, 2, 1, NULL) == ATOLL_USAGE);
+  CHECK(atoll_chain_set_gate(c, 0, q.w[0], 5, 1) == ATOLL_USAGE && strstr(atoll_err_message(), "no gate"));
   atoll_chain_destroy(&c);
   drop_problem(&q);
 }
@@ -85,6 +89,10 @@ int main(int argc, char **argv) {
     problem(9, 2, (const int64_t[]){5, 7, 0}, ATOLL_ACTIVATION_RELU, claims);
     problem(33, 1, (const int64_t[]){301, 290}, ATOLL_ACTIVATION_RELU, claims);
     problem(70, 5, (const int64_t[]){40, 300, 17, 520, 260, 31}, ATOLL_ACTIVATION_GELU, claims);
+    problem(61, 2, (const int64_t[]){67, 601, 93}, ATOLL_ACTIVATION_GELU_ERF, claims);
+    problem(61, 2, (const int64_t[]){331, 601, 93}, ATOLL_ACTIVATION_SWIGLU, claims);
+    problem(9, 2, (const int64_t[]){5, 0, 3}, ATOLL_ACTIVATION_SWIGLU, claims);
+    problem(70, 3, (const int64_t[]){40, 300, 257, 31}, ATOLL_ACTIVATION_SWIGLU, claims);
   }
   refusals();
   atoll_mem_destroy(&mem, NULL);

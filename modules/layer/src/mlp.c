@@ -11,13 +11,15 @@
 #include "atoll/ctapipe.h"
 #include "program.h"
 
+enum { FIRST, SECOND, GATE, MATRICES };
+
 struct layer_mlp {
   atoll_chain *chain;
   int rank;
   int64_t in, hidden;
-  int weight[2], bias[2]; /* where a layer's buffers have them */
-  atoll_call holds;       /* whose tiles the chain has */
-  int known;              /* it has any */
+  int weight[MATRICES], bias[2]; /* where a layer's buffers have them; -1: there is none */
+  atoll_call holds;              /* whose tiles the chain has */
+  int known;                     /* it has any */
   atoll_chain_gradients gradients;
 };
 
@@ -36,8 +38,10 @@ static atoll_chain_params params_of(const atoll_model *m, int64_t rows) {
   atoll_chain_params_init(&p);
   p.rows = rows;
   p.layers = 2;
-  p.layer[0] = (atoll_chain_layer){c->width, c->ffn, ATOLL_ACTIVATION_GELU, 1};
-  p.layer[1] = (atoll_chain_layer){c->ffn, c->width, ATOLL_ACTIVATION_NONE, 1};
+  int gate = c->family == ATOLL_FAMILY_LLAMA;
+  atoll_activation gelu = c->family == ATOLL_FAMILY_GPT2 ? ATOLL_ACTIVATION_GELU : ATOLL_ACTIVATION_GELU_ERF;
+  p.layer[0] = (atoll_chain_layer){c->width, c->ffn, gate ? ATOLL_ACTIVATION_SWIGLU : gelu, !gate};
+  p.layer[1] = (atoll_chain_layer){c->ffn, c->width, ATOLL_ACTIVATION_NONE, !gate};
   p.backward = 1;
   return p;
 }
@@ -45,11 +49,9 @@ static atoll_chain_params params_of(const atoll_model *m, int64_t rows) {
 atoll_err mlp_check(const atoll_model *m, int tensor) {
   if (tensor < 2)
     return atoll_fail(ATOLL_USAGE, "an MLP pipelined over tensor ranks (cta), of which there is one");
-  if (atoll_model_config(m)->family != ATOLL_FAMILY_GPT2)
-    return atoll_fail(ATOLL_UNSUPPORTED,
-                      "the MLP of family %s is not two products with GELU's tanh form between them, "
-                      "which can be pipelined (cta)",
-                      atoll_model_family_name(m));
+  if (atoll_model_config(m)->dtype != ATOLL_F32)
+    return atoll_fail(ATOLL_UNSUPPORTED, "an MLP pipelined over tensor ranks (cta) in %s: it computes in f32",
+                      atoll_dtype_name((atoll_dtype)atoll_model_config(m)->dtype));
   return ATOLL_OK;
 }
 
@@ -67,7 +69,8 @@ static atoll_err find_weights(const atoll_model *m, int layer, int tensor, layer
   ATOLL_TRY(program_make(m, layer, ATOLL_POLICY_EXACT2, (layer_way){tensor, ATOLL_MLP_CTA}, &p));
   for (int i = 0; i < p.ops; i++)
     if (p.op[i].kind == OP_MLP) {
-      mlp->weight[0] = p.op[i].weight, mlp->weight[1] = p.op[i].second_weight;
+      mlp->weight[FIRST] = p.op[i].weight, mlp->weight[SECOND] = p.op[i].second_weight;
+      mlp->weight[GATE] = p.op[i].gate_weight;
       mlp->bias[0] = p.op[i].bias, mlp->bias[1] = p.op[i].second_bias;
     }
   return ATOLL_OK;
@@ -112,8 +115,8 @@ typedef struct mlp_args {
   float *to;
   int64_t rows;
   int add;
-  const float *w[2], *bias[2];
-  float *dw[2], *db[2];
+  const float *w[MATRICES], *bias[2]; /* NULL: the MLP has none, here and below */
+  float *dw[MATRICES], *db[2];
 } mlp_args;
 
 static atoll_err set_task(void *args, void *stream) {
@@ -122,7 +125,8 @@ static atoll_err set_task(void *args, void *stream) {
   (void)stream;
   m->known = 0;
   ATOLL_TRY(atoll_chain_set_layer(m->chain, 0, a->w[0], 1, m->in, a->bias[0]));
-  return atoll_chain_set_layer(m->chain, 1, a->w[1], 1, m->hidden, a->bias[1]);
+  ATOLL_TRY(atoll_chain_set_layer(m->chain, 1, a->w[1], 1, m->hidden, a->bias[1]));
+  return a->w[GATE] ? atoll_chain_set_gate(m->chain, 0, a->w[GATE], 1, m->in) : ATOLL_OK;
 }
 
 static atoll_err run(const mlp_args *a, const float **y) {
@@ -183,7 +187,9 @@ static atoll_err weight_task(void *args, void *stream) {
     if (atoll_chain_owner(m->chain, l) != m->rank)
       continue;
     add_turned(a->dw[l], m->gradients.dw[l], in, out);
-    for (int64_t o = 0; o < out; o++)
+    if (l == 0 && a->dw[GATE])
+      add_turned(a->dw[GATE], m->gradients.dgate, in, out);
+    for (int64_t o = 0; a->db[l] && o < out; o++)
       a->db[l][o] += m->gradients.db[l][o];
   }
   return ATOLL_OK;
@@ -196,10 +202,10 @@ static atoll_err submit(const atoll_exec *e, atoll_task task, const mlp_args *a)
 atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e) {
   layer_mlp *m = b->mlp;
   mlp_args a = {.mlp = m};
-  for (int l = 0; l < 2; l++) {
-    a.w[l] = b->weight[m->weight[l]];
-    a.bias[l] = b->weight[m->bias[l]];
-  }
+  for (int i = 0; i < MATRICES; i++)
+    a.w[i] = m->weight[i] < 0 ? NULL : b->weight[m->weight[i]];
+  for (int l = 0; l < 2; l++)
+    a.bias[l] = m->bias[l] < 0 ? NULL : b->weight[m->bias[l]];
   return submit(e, set_task, &a);
 }
 
@@ -216,9 +222,9 @@ atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx
 atoll_err mlp_weight(const layer_call *l) {
   layer_mlp *m = l->b->mlp;
   mlp_args a = {.mlp = m};
-  for (int i = 0; i < 2; i++) {
-    a.dw[i] = l->b->grad[m->weight[i]];
-    a.db[i] = l->b->grad[m->bias[i]];
-  }
+  for (int i = 0; i < MATRICES; i++)
+    a.dw[i] = m->weight[i] < 0 ? NULL : l->b->grad[m->weight[i]];
+  for (int i = 0; i < 2; i++)
+    a.db[i] = m->bias[i] < 0 ? NULL : l->b->grad[m->bias[i]];
   return submit(l->e, weight_task, &a);
 }

@@ -46,7 +46,7 @@ typedef enum op_kind {
   OP_GATE,       /* SwiGLU: in[0] through its nonlinearity, times in[1] */
   OP_DROP,
   OP_RESIDUAL,
-  OP_MLP, /* two products and the GELU between them, pipelined; second: those of the second product */
+  OP_MLP, /* two products and the GELU or gate between them, pipelined; second: those of the second product */
   /* what policies put in place of these, or beside them (kernel_keep.h) */
   OP_NORM_HAT,       /* a norm that keeps what it normalised: extra[0], and 1/deviation: extra[1] */
   OP_AFFINE,         /* and its result from that */
@@ -74,10 +74,10 @@ typedef struct program_op {
   int extra[OP_EXTRAS];   /* written beside out: mean and 1/deviation of a norm, log-sum-exp of attention */
   int scratch;            /* a value that only lives while its backward runs */
   int weight, bias;       /* positions in atoll_model_layer_params(), or -1 */
-  int second_weight, second_bias;
-  atoll_rng_site site; /* of its dropout */
-  int drops;           /* whether the model has dropout here */
-  int erf;             /* GELU by the error function instead of tanh */
+  int second_weight, second_bias, gate_weight; /* of OP_MLP; a gate's is what goes through its nonlinearity */
+  atoll_rng_site site;                         /* of its dropout */
+  int drops;                                   /* whether the model has dropout here */
+  int erf;                                     /* GELU by the error function instead of tanh */
   int64_t turned_heads;
   op_split split;
   int parts; /* of SPLIT_COLUMNS: matrices above each other in its matrix, each of which is divided: 3 of queries, keys

@@ -79,10 +79,11 @@ static int put_square(program *p, value_type type, int64_t heads) { /* [B, heads
   return v;
 }
 
-static int put_mlp(program *p, int in, int weight, int bias, int second_weight, int second_bias) {
+static int put_mlp(program *p, int in, int weight, int bias, int second_weight, int second_bias, int gate) {
   program_op *o = put_op(p, OP_MLP, in, NO_VALUE);
   o->weight = weight, o->bias = bias;
   o->second_weight = second_weight, o->second_bias = second_bias;
+  o->gate_weight = gate;
   return o->out = put_value(p, ROLE_PASSING, VALUE_MODEL, p->value[in].width);
 }
 
@@ -149,7 +150,7 @@ static void gpt2(const atoll_model_params *c, program *p) {
   int ln2 = put_norm(p, r1, LN2_W, LN2_B);
   int z2;
   if (p->way.mlp == ATOLL_MLP_CTA) {
-    z2 = put_mlp(p, ln2, FC_W, FC_B, OUT_W, OUT_B);
+    z2 = put_mlp(p, ln2, FC_W, FC_B, OUT_W, OUT_B, -1);
   } else {
     int f = put_columns(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
     int g = put_activation(p, f, 0);
@@ -194,10 +195,15 @@ static void llama(const atoll_model_params *c, program *p) {
   int z1 = put_rows(p, o, O, -1, c->width);
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n2 = put_norm(p, r1, N2, -1);
-  int f = put_columns(p, n2, GATE, -1, ROLE_F, c->ffn);
-  int u = put_columns(p, n2, UP, -1, ROLE_F, c->ffn);
-  int g = put_gate(p, f, u);
-  int z2 = put_rows(p, g, DOWN, -1, c->width);
+  int z2;
+  if (p->way.mlp == ATOLL_MLP_CTA) {
+    z2 = put_mlp(p, n2, UP, -1, DOWN, -1, GATE);
+  } else {
+    int f = put_columns(p, n2, GATE, -1, ROLE_F, c->ffn);
+    int u = put_columns(p, n2, UP, -1, ROLE_F, c->ffn);
+    int g = put_gate(p, f, u);
+    z2 = put_rows(p, g, DOWN, -1, c->width);
+  }
   (void)put_residual(p, r1, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 
@@ -222,9 +228,14 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
   int z1 = put_rows(p, o, O_W, O_B, c->width);
   int r1 = put_residual(p, h, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n = put_norm(p, r1, LN2_W, LN2_B);
-  int f = put_columns(p, n, FC_W, FC_B, ROLE_F, c->ffn);
-  int g = put_activation(p, f, 1);
-  int z2 = put_rows(p, g, OUT_W, OUT_B, c->width);
+  int z2;
+  if (p->way.mlp == ATOLL_MLP_CTA) {
+    z2 = put_mlp(p, n, FC_W, FC_B, OUT_W, OUT_B, -1);
+  } else {
+    int f = put_columns(p, n, FC_W, FC_B, ROLE_F, c->ffn);
+    int g = put_activation(p, f, 1);
+    z2 = put_rows(p, g, OUT_W, OUT_B, c->width);
+  }
   (void)put_residual(p, n, z2, ATOLL_RNG_DROP_MLP, drops);
 }
 

@@ -69,7 +69,7 @@ static int user_of(const atoll_model *m, const program *p, int layer, int param,
     const program_op *o = *user = &p->op[i];
     if (o->kind == OP_MLP && (o->second_weight == at || o->second_bias == at))
       return 2;
-    if (o->weight == at || o->bias == at)
+    if (o->weight == at || o->bias == at || (o->kind == OP_MLP && o->gate_weight == at))
       return 1;
   }
   return 0;

@@ -22,7 +22,7 @@
 #endif
 
 enum { CTA_BM = 64, CTA_BN = 64, CTA_BK = 32, CTA_THREADS = 128, CTA_FLAG_STRIDE = 32 /* words: 128 bytes */ };
-enum { CTA_NONE, CTA_RELU, CTA_GELU }; /* as atoll_activation */
+enum { CTA_NONE, CTA_RELU, CTA_GELU, CTA_GELU_ERF }; /* as atoll_activation */
 
 struct cta_gemm {
   const bf16 *A, *B;
@@ -97,6 +97,8 @@ static CTA_DEVICE void cta_multiply(float d[2][4][4], const bf16 *a, const bf16 
 static CTA_DEVICE float cta_activate(int activation, float v) {
   if (activation == CTA_RELU)
     return v <= 0 ? 0 : v; /* NaN stays */
+  if (activation == CTA_GELU_ERF)
+    return 0.5f * v * (1 + erff(0.7071067812f * v));
   return activation == CTA_GELU ? 0.5f * v * (1 + tanhf(0.7978845608f * (v + 0.044715f * v * v * v))) : v;
 }
 

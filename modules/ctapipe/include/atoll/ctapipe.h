@@ -8,7 +8,7 @@
  *
  *  On a device (params.device) numbers are bf16 between layers with f32 sums; x and y stay f32 in host memory. The ways
  * there are the sequential one (each layer on its owner, one after the other), micro-batches, chunks by the vendor's
- * library and cta; all but the library's give the same bits. There are no claims and no backward yet.
+ * library and cta; all but the library's give the same bits. There are no claims, no backward and no SwiGLU yet.
  *
  *  Bits: every way but the two tensor-parallel ones gives the same bits as the sequential one, on any number of ranks;
  * the tensor-parallel ones sum over ranks (in rank order with flags, in MPI's order with the all-reduce). */
@@ -23,7 +23,13 @@ ATOLL_BEGIN_C
 
 enum { ATOLL_CHAIN_LAYERS = 16 }; /* at most */
 
-typedef enum atoll_activation { ATOLL_ACTIVATION_NONE, ATOLL_ACTIVATION_RELU, ATOLL_ACTIVATION_GELU } atoll_activation;
+typedef enum atoll_activation {
+  ATOLL_ACTIVATION_NONE,
+  ATOLL_ACTIVATION_RELU,
+  ATOLL_ACTIVATION_GELU,     /* in its tanh form */
+  ATOLL_ACTIVATION_GELU_ERF, /* x Phi(x) */
+  ATOLL_ACTIVATION_SWIGLU    /* silu(x V) * (x W), V a second matrix of the layer (Shazeer 2020, 2002.05202); no bias */
+} atoll_activation;
 
 #define ATOLL_CHAIN_WAY_LIST(X)                                                                                        \
   X(SEQUENTIAL, "sequential")       /* rank 0 alone */                                                                 \
@@ -45,7 +51,7 @@ ATOLL_API const char *atoll_chain_way_name(atoll_chain_way way);
 
 typedef struct atoll_chain_layer {
   int64_t in, out;
-  atoll_activation activation; /* GELU in its tanh form */
+  atoll_activation activation;
   int bias;
 } atoll_chain_layer;
 
@@ -90,6 +96,9 @@ ATOLL_API const char *atoll_chain_vectors(const atoll_chain *chain);
  * other ranks may pass NULL. */
 ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const float *w, int64_t in_stride,
                                           int64_t out_stride, const float *bias);
+/** Likewise V of a SwiGLU layer. USAGE: another layer. */
+ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const float *v, int64_t in_stride,
+                                         int64_t out_stride);
 
 /** Collective: one run of `rows` rows. x [rows, in] row-major holds the same numbers on every rank. *y [rows, out] is
  * borrowed, readable by every rank until its next run of the chain. `cut` may be NULL.
@@ -109,6 +118,7 @@ ATOLL_API const char *atoll_chain_transport(const atoll_chain *chain);
 typedef struct atoll_chain_gradients {
   const float *dx;            /* [rows, in] */
   const float *dw[2], *db[2]; /* [in, out], [out] of each layer; overwritten, not added to */
+  const float *dgate;         /* [in, out] of V of the first layer; NULL: it has none */
 } atoll_chain_gradients;
 
 /** Collective: gradients of the last run, which was sequential or cta, given dy [rows, out] (the same numbers on every

@@ -63,7 +63,7 @@ ATOLL_API const char *atoll_policy_list(void);
 ATOLL_API int atoll_policy_automatic(atoll_policy p);
 
 /** How blocks do their MLP: each tensor rank its columns and rows, or each matrix on a rank of its own, the products
- * pipelined by tiles through memory that the ranks of a node share (ctapipe.h; gpt2 alone). */
+ * pipelined by tiles through memory that the ranks of a node share (ctapipe.h; f32 alone). */
 typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA } atoll_mlp;
 ATOLL_API const char *atoll_mlp_name(atoll_mlp mlp);
 ATOLL_API int atoll_mlp_parse(const char *name, atoll_mlp *mlp); /* 0 or -1 */
