@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "emit.h"
+#include "kept.h"
 #include "passes.h"
 #include "program.h"
 #include "storage.h"
@@ -113,19 +114,36 @@ static atoll_err schedule(rt_graph *g, const rt_schedule_params *p, rt_schedule 
                                  : err;
 }
 
-static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out) {
+/* Passes and schedule of what the user made, or what was kept of them. */
+static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_program *program) {
   rt_schedule_params s = {.budget = p->budget};
+  char path[4096] = "";
+  for (int d = 0; d < RT_DIMS; d++)
+    s.least[d] = p->least;
+  if (!p->trace)
+    rt_kept_path(made, p, path, sizeof path);
+  if (*path && rt_kept_read(path, made, &program->graph, &program->schedule))
+    return ATOLL_OK;
+  ATOLL_TRY(rt_graph_clone(made, &program->graph));
+  ATOLL_TRY(run_passes(program->graph, p));
+  ATOLL_TRY(schedule(program->graph, &s, &program->schedule));
+  if (*path)
+    rt_kept_write(path, made, program->graph, &program->schedule);
+  return ATOLL_OK;
+}
+
+static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out) {
+  rt_graph *made = NULL;
   atoll_rec_program *program = calloc(1, sizeof *program);
   if (!program)
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   *out = program;
-  for (int d = 0; d < RT_DIMS; d++)
-    s.least[d] = p->least;
   program->memory = p->memory;
   program->last_peak = -1;
-  ATOLL_TRY(rt_rec_clone(c, &program->graph));
-  ATOLL_TRY(run_passes(program->graph, p));
-  ATOLL_TRY(schedule(program->graph, &s, &program->schedule));
+  ATOLL_TRY(rt_rec_clone(c, &made));
+  atoll_err err = obtain(p, made, program);
+  rt_graph_destroy(&made);
+  ATOLL_TRY(err);
   if (p->trace) {
     fprintf(p->trace, "== schedule by %s\n", program->schedule.method);
     rt_tree_print(program->graph, program->schedule.tree, p->trace);

@@ -1,7 +1,6 @@
 /* A library is looked for in the cache by a digest of all that it depends on: source, compiler with its version, flags,
- * processor. A cached file ends with a digest of its bytes, because loading a damaged one would crash. One that is
- * damaged is made again; a cache that cannot be written costs a compilation each time. Without a compiler, or when it
- * fails, there is no library, and programs are interpreted. */
+ * processor. A file that is damaged, which its seal tells, is made again; a cache that cannot be written costs a
+ * compilation each time. Without a compiler, or when it fails, there is no library, and programs are interpreted. */
 #include "native.h"
 
 #include <dlfcn.h>
@@ -18,6 +17,7 @@
 #include "atoll/digest.h"
 #include "atoll/file.h"
 #include "atoll/log.h"
+#include "sealed.h"
 
 extern char **environ;
 
@@ -25,7 +25,7 @@ extern char **environ;
  * looks at errno or floating-point traps. */
 #define DEFAULT_FLAGS "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd"
 
-enum { WORDS = 64, SEAL = 40 };
+enum { WORDS = 64 };
 
 struct rt_native {
   void *object;
@@ -133,45 +133,14 @@ static int compile(const struct build *b) {
 
 /* ---- the cache ---- */
 
-/* The bytes of a library with the digest of them at the end, and back. */
-static void seal(const char *data, size_t n, char end[SEAL]) {
-  char digest[33];
-  (void)snprintf(end, SEAL, "%s atoll", atoll_digest_text(atoll_digest_bytes(data, n), digest));
-  end[SEAL - 1] = '\n';
-}
-
-static int is_whole(const char *path) {
-  char *data = NULL, end[SEAL] = {0};
-  size_t n = 0;
-  int whole = 0;
-  if (atoll_file_read(path, &data, &n) == ATOLL_OK && n > SEAL) {
-    seal(data, n - SEAL, end);
-    whole = memcmp(data + n - SEAL, end, SEAL) == 0;
-  }
-  free(data);
-  if (!whole)
-    atoll_warn("%s: damaged, compiling again", path);
-  return whole;
-}
-
 static void publish(const char *path, const char *object) {
-  char *data = NULL, *sealed = NULL, end[SEAL] = {0};
+  char *data = NULL;
   size_t n = 0;
-  atoll_err err = atoll_file_read(object, &data, &n);
-  if (err == ATOLL_OK && !(sealed = malloc(n + SEAL)))
-    err = atoll_fail(ATOLL_NOMEM, "%s: no memory for %zu bytes", path, n);
-  if (err == ATOLL_OK) {
-    seal(data, n, end);
-    memcpy(sealed, data, n);
-    memcpy(sealed + n, end, SEAL);
-    err = atoll_file_publish(path, sealed, n + SEAL);
-  }
-  free(data);
-  free(sealed);
-  if (err != ATOLL_OK) {
-    atoll_warn("%s; a compiled program is not kept", atoll_err_message());
+  if (atoll_file_read(object, &data, &n) == ATOLL_OK)
+    rt_sealed_write(path, data, n);
+  else
     atoll_err_clear();
-  }
+  free(data);
 }
 
 static atoll_err cache_name(const struct build *b, const char *version, const char *source, size_t bytes, char *path,
@@ -210,7 +179,7 @@ static void *obtain(const struct build *b, const char *source, size_t bytes, cha
   if (cache_name(b, version, source, bytes, path, sizeof path) != ATOLL_OK)
     *path = 0;
   free(version);
-  if (*path && atoll_file_exists(path) && is_whole(path) && (object = load(path, why, n))) {
+  if (*path && rt_sealed_read(path, NULL, NULL) && (object = load(path, why, n))) {
     (void)snprintf(why, n, "from %s", path);
     return object;
   }

@@ -1,6 +1,6 @@
 /* Compiled programs are kept, and whatever is wrong with compiler or cache costs time, never the run. */
 #include "atoll/file.h"
-#include "recurrent_test.h"
+#include "random_program.h"
 
 static char folder[512];
 
@@ -78,6 +78,95 @@ static void without_a_folder_programs_are_compiled_each_time(void **state) {
     assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
 }
 
+/* ---- schedules ---- */
+
+static char *text_of(const atoll_rec_program *p) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *f = open_memstream(&text, &n);
+  assert_non_null(f);
+  atoll_rec_program_print(p, f);
+  fclose(f);
+  return text;
+}
+
+/* Text of the program of a seed, and with logs what its sinks get. */
+static char *make_random(uint64_t seed, const char *passes, test_log *log) {
+  atoll_rec_program *p = NULL;
+  atoll_rec_binding b[4];
+  int n = random_bindings(seed, b);
+  atoll_rec *c = random_make(seed, log);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.passes = passes, .compiler = ""}, &p));
+  char *text = text_of(p);
+  assert_ok(atoll_rec_run(p, b, n));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+  return text;
+}
+
+static void kept_schedules_are_those_of_passes(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 12; seed++) {
+    static test_log first[RANDOM_LOGS], again[RANDOM_LOGS];
+    memset(first, 0, sizeof first);
+    memset(again, 0, sizeof again);
+    char *made = make_random(seed, seed % 2 ? NULL : "groups", first);
+    char *kept = make_random(seed, seed % 2 ? NULL : "groups", again);
+    if (strcmp(made, kept) != 0 || memcmp(first, again, sizeof first) != 0)
+      fail_msg("seed %" PRIu64 ": made\n%s\nkept\n%s", seed, made, kept);
+    free(made);
+    free(kept);
+  }
+}
+
+/* The only schedule in the folder. */
+static void schedule_path(char *path, size_t n) {
+  char **name = NULL;
+  size_t names = 0, found = 0;
+  assert_ok(atoll_file_list(folder, &name, &names));
+  for (size_t k = 0; k < names; k++)
+    if (strncmp(name[k], "schedule-", 9) == 0) {
+      assert_ok(atoll_path_join(path, n, folder, name[k]));
+      found++;
+    }
+  atoll_file_list_free(&name, names);
+  assert_int_equal(found, 1);
+}
+
+/* A schedule under the name of another one is believed, which shows that it is read; other parameters have other
+ * names. */
+static void kept_schedules_are_used(void **state) {
+  (void)state;
+  static test_log log[RANDOM_LOGS];
+  char path[2][1024], *data = NULL;
+  size_t bytes = 0;
+  char *one = make_random(2, NULL, log);
+  schedule_path(path[0], sizeof path[0]);
+  assert_ok(atoll_file_read(path[0], &data, &bytes));
+  assert_int_equal(remove(path[0]), 0);
+  char *other = make_random(4, NULL, log);
+  assert_string_not_equal(one, other);
+  schedule_path(path[1], sizeof path[1]);
+  assert_string_not_equal(path[0], path[1]);
+  assert_ok(atoll_file_publish(path[1], data, bytes));
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = random_make(4, log);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = ""}, &p));
+  char *read = text_of(p);
+  assert_string_equal(read, one);
+  atoll_rec_program_destroy(&p);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = "", .least = 2}, &p));
+  free(read);
+  read = text_of(p);
+  assert_string_not_equal(read, one);
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+  free(read);
+  free(data);
+  free(one);
+  free(other);
+}
+
 /* Each test starts with an empty folder. */
 static int open_folder(void **state) {
   (void)state;
@@ -98,6 +187,8 @@ int main(void) {
       TEST(without_a_compiler_programs_are_interpreted),
       TEST(what_was_compiled_is_used_again),
       TEST(damaged_files_are_made_again),
+      TEST(kept_schedules_are_those_of_passes),
+      TEST(kept_schedules_are_used),
       TEST(without_a_folder_programs_are_compiled_each_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
