@@ -64,6 +64,7 @@ def rl_start(environments, observation):
 
 
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, EPOCHS, RATE = 0.99, 0.95, 0.2, 0.01, 0.5, 4, 1e-3
+HORIZON = 1 / (1 - GAMMA)  # unit of values
 
 
 def median_seconds(run, repeat):

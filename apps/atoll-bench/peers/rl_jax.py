@@ -36,7 +36,7 @@ def adam(jax, parameters, gradients, moments, step):
 def program(jax, a, algorithm, environments, length):
     jnp = jax.numpy
     start = jnp.asarray(peer.rl_start(environments, a.observation))
-    outputs = 3 if algorithm == "ppo" else 2  # two logits, and a value
+    outputs = 3 if algorithm == "ppo" else 2  # two logits, and a value in units of HORIZON
 
     def rollout(parameters, key):
         def act(x, key):
@@ -76,11 +76,11 @@ def program(jax, a, algorithm, environments, length):
             parameters, moments = adam(jax, parameters, gradients, moments, step)
             return (parameters, moments, step + 1), reward.mean()
         before, _, y = log_probabilities(parameters, x, action)
-        value = jnp.concatenate([y[..., 2], network(jax, parameters, last)[None, :, 2]])
+        value = peer.HORIZON * jnp.concatenate([y[..., 2], network(jax, parameters, last)[None, :, 2]])
         delta = reward + peer.GAMMA * value[1:] - value[:-1]
         decay = peer.GAMMA * peer.LAMBDA
         advantage = jax.lax.scan(lambda g, d: (d + decay * g,) * 2, jnp.zeros(environments), delta, reverse=True)[1]
-        target = advantage + value[:-1]
+        target = (advantage + value[:-1]) / peer.HORIZON
         for _ in range(peer.EPOCHS):
             gradients = jax.grad(ppo_loss)(parameters, x, action, before, advantage, target)
             parameters, moments = adam(jax, parameters, gradients, moments, step)

@@ -13,7 +13,7 @@ import peer
 
 def program(torch, a, algorithm, environments, length):
     nn = torch.nn
-    outputs = 3 if algorithm == "ppo" else 2  # two logits, and a value
+    outputs = 3 if algorithm == "ppo" else 2  # two logits, and a value in units of HORIZON
     start = torch.from_numpy(peer.rl_start(environments, a.observation))
 
     def rollout(network):
@@ -27,10 +27,10 @@ def program(torch, a, algorithm, environments, length):
                 action = choice.sample()
                 seen[t], actions[t], logs[t] = x, action, choice.log_prob(action)
                 if outputs == 3:
-                    values[t] = y[:, 2]
+                    values[t] = peer.HORIZON * y[:, 2]
                 x = 0.9 * x + 0.1 * (2.0 * action.unsqueeze(1) - 1)
                 rewards[t] = 1 - (x**2).mean(-1)
-            last = network(x)[:, 2] if outputs == 3 else None
+            last = peer.HORIZON * network(x)[:, 2] if outputs == 3 else None
         return seen, actions, logs, values, rewards, last
 
     def discounted(terms, factor):
@@ -58,7 +58,7 @@ def program(torch, a, algorithm, environments, length):
             return rewards.mean()
         following = torch.cat([values[1:], last.unsqueeze(0)])
         advantage = discounted(rewards + peer.GAMMA * following - values, peer.GAMMA * peer.LAMBDA)
-        target = advantage + values
+        target = (advantage + values) / peer.HORIZON
         for _ in range(peer.EPOCHS):
             y = network(seen)
             choice = torch.distributions.Categorical(logits=y[..., :2])

@@ -37,6 +37,11 @@ static int64_t outputs(const atoll_rl_params *p, const atoll_rl_env *env) {
   return env->actions + (p->algorithm == ATOLL_RL_PPO); /* one more: the value of a state */
 }
 
+/* Steps that count in a return. The network tells values in this unit: as sums of rewards they would be so large that
+ * their errors drown the policy in the layers that both share, and that they stay wrong for hundreds of updates, while
+ * advantages take the differences between wrong values for those between actions. */
+static double horizon(const atoll_rl_params *p) { return 1 / fmax(1 - p->gamma, 1 / (double)p->steps); }
+
 void rl_memory_shapes(const atoll_rl_params *p, const atoll_rl_env *env, rl_memory *m) {
   const int64_t width[RL_LAYERS + 1] = {env->observation, p->hidden, p->hidden, outputs(p, env)};
   for (int k = 0; k < RL_LAYERS; k++) {
@@ -279,11 +284,15 @@ static atoll_rt *reinforce_loss(const builder *b) {
   return atoll_rt_neg(atoll_rt_mean_all(atoll_rt_at(gain, "t=0:T")));
 }
 
+static atoll_rt *value_of(const builder *b, atoll_rt *output) {
+  return atoll_rt_scale(column(b, output, b->env->actions), horizon(b->params));
+}
+
 /* Generalised advantages (i,t): [B]. value: (i,t), [B]. */
 static atoll_rt *advantages(const builder *b, const policy *w, atoll_rt *value) {
   const double gamma = b->params->gamma, decay = gamma * b->params->lambda;
   atoll_rt *following = atoll_rec_tensor(b->c, "following", ATOLL_F32, "i,t", ATOLL_SHAPE(b->envs));
-  atoll_rt *last = column(b, network(w, observed(b, b->next)), b->env->actions);
+  atoll_rt *last = value_of(b, network(w, observed(b, b->next)));
   atoll_rt_def(following, "t==T-1", last);
   atoll_rt_def(following, "true", atoll_rt_at(value, "t=t+1"));
   atoll_rt *delta = atoll_rt_add(b->reward, while_going(b, atoll_rt_scale(following, gamma)));
@@ -302,9 +311,9 @@ static atoll_rt *clamp(const builder *b, atoll_rt *x, double lo, double hi) {
 /* (i,e) */
 static atoll_rt *ppo_loss(const builder *b) {
   const atoll_rl_params *p = b->params;
-  atoll_rt *value = column(b, b->output, b->env->actions), *logs;
+  atoll_rt *value = value_of(b, b->output), *logs;
   atoll_rt *advantage = atoll_rt_detach(advantages(b, &b->begin[0], value));
-  atoll_rt *target = atoll_rt_detach(atoll_rt_add(advantage, value));
+  atoll_rt *target = atoll_rt_detach(atoll_rt_scale(atoll_rt_add(advantage, value), 1 / horizon(p)));
   atoll_rt *before = atoll_rt_detach(log_probability(b, b->output, NULL));
   atoll_rt *output = network(&b->now[0], b->observation); /* (i,e,t) */
   atoll_rt *ratio = atoll_rt_exp(atoll_rt_sub(log_probability(b, output, &logs), before));
