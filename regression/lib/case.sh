@@ -7,6 +7,7 @@
 #   mpi N CMD...          the command line that runs CMD on N ranks; use as: run mpi 2 "$(atoll atoll-train)" job.yaml
 #   sourcefile PATH       a file of the tree, e.g. inputs/jobs/quick.yaml
 #   shared PATH           a file of the shared data folder, or a skip when there is none
+#   together NAME...      the functions NAME at the same time, each with a last output of its own; all must succeed
 #   fail TEXT, skip TEXT
 #
 # ATOLL_SOURCE_DIR, ATOLL_BUILD_DIR and ATOLL_WORK come from CTest.
@@ -62,6 +63,19 @@ says() {
   printf 'expected the output to contain: %s\n' "$1"
   tail -n 60 "$ATOLL_LAST_OUT"
   exit 1
+}
+
+together() {
+  local name i=0 pids=() failed=
+  for name in "$@"; do
+    (ATOLL_LAST_OUT=$ATOLL_WORK/last-$name.out && "$name") >"story-$name" 2>&1 &
+    pids+=($!)
+  done
+  for name in "$@"; do
+    wait "${pids[i++]}" || failed="$failed $name"
+    cat "story-$name"
+  done
+  [ -z "$failed" ] || fail "of functions together:$failed"
 }
 
 atoll() { printf '%s/bin/%s' "$ATOLL_BUILD_DIR" "$1"; }

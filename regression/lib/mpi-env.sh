@@ -3,6 +3,8 @@
 export OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_rmaps_base_oversubscribe=1
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+# And threads at a barrier likewise: where other programs have the cores, spinning made a run of one rank five times as long.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 if [ "$(id -u)" = 0 ]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi

@@ -26,48 +26,62 @@ dies() {
 train 2 base
 
 # Phases before the first step, each on both ranks.
-for point in 'run directory' inputs topology probe islands 'find checkpoint' plan calibrate stage; do
-  dies 1 setup "$point"
-  [ "$point" = 'run directory' ] || dies 0 setup "$point" # rank 0 has not made the directory there
-done
+setup() {
+  for point in 'run directory' inputs topology probe islands 'find checkpoint' plan calibrate stage; do
+    dies 1 setup "$point"
+    [ "$point" = 'run directory' ] || dies 0 setup "$point" # rank 0 has not made the directory there
+  done
+  train 2 setup
+  same base setup
+}
+
 # Then in the middle of steps: every attempt goes on from the checkpoint that the one before left.
-dies 1 setup train.step:4
-dies 0 setup train.forward:7
-dies 1 setup train.backward:10
-dies 0 setup train.reduce:4
-dies 1 setup train.update:3
-dies 0 setup train.validate:2
-dies 1 setup restore
-train 2 setup
-same base setup
+steps() {
+  dies 1 steps train.step:4
+  dies 0 steps train.forward:7
+  dies 1 steps train.backward:10
+  dies 0 steps train.reduce:4
+  dies 1 steps train.update:3
+  dies 0 steps train.validate:2
+  dies 1 steps restore
+  train 2 steps
+  same base steps
+}
 
 # Named points of a checkpoint: of the first one of an attempt and of the second.
-dies 1 ckpt ckpt.begin:2
-dies 0 ckpt ckpt.begin
-dies 1 ckpt ckpt.shard.open
-dies 0 ckpt ckpt.shard.open
-dies 1 ckpt ckpt.shard.written
-dies 0 ckpt ckpt.shard.written
-dies 1 ckpt ckpt.shards.agreed
-dies 0 ckpt ckpt.shards.agreed
-dies 0 ckpt ckpt.model.written # rank 0 alone does what follows
-dies 0 ckpt ckpt.commit.before
-dies 0 ckpt ckpt.commit.written
-dies 0 ckpt ckpt.renamed:2
-dies 0 ckpt ckpt.retention
-train 2 ckpt
-same base ckpt
-[ -z "$(ls -d ckpt/ckpt/*.tmp ckpt/ckpt/*.removed 2>/dev/null)" ] || fail "leftovers of dead attempts stay: $(ls ckpt/ckpt)"
-[ "$(committed ckpt)" = 2 ] || fail "expected two checkpoints, there are: $(ls ckpt/ckpt)"
+checkpoints() {
+  dies 1 ckpt ckpt.begin:2
+  dies 0 ckpt ckpt.begin
+  dies 1 ckpt ckpt.shard.open
+  dies 0 ckpt ckpt.shard.open
+  dies 1 ckpt ckpt.shard.written
+  dies 0 ckpt ckpt.shard.written
+  dies 1 ckpt ckpt.shards.agreed
+  dies 0 ckpt ckpt.shards.agreed
+  dies 0 ckpt ckpt.model.written # rank 0 alone does what follows
+  dies 0 ckpt ckpt.commit.before
+  dies 0 ckpt ckpt.commit.written
+  dies 0 ckpt ckpt.renamed:2
+  dies 0 ckpt ckpt.retention
+  train 2 ckpt
+  same base ckpt
+  [ -z "$(ls -d ckpt/ckpt/*.tmp ckpt/ckpt/*.removed 2>/dev/null)" ] || fail "leftovers of dead attempts stay: $(ls ckpt/ckpt)"
+  [ "$(committed ckpt)" = 2 ] || fail "expected two checkpoints, there are: $(ls ckpt/ckpt)"
+}
 
 # Silent instead of dead: the one who noticed says so in the exit record, and the run goes on later.
-fault=stop status=77
-dies 1 silent train.forward:14
-says 'rank 1'
-dies 0 silent train.backward:14
-says 'rank 0'
-dies 1 silent ckpt.shard.open
-says 'rank 1'
-unset fault status
-train 2 silent
-same base silent
+silent() {
+  local fault=stop status=77
+  dies 1 silent train.forward:14
+  says 'rank 1'
+  dies 0 silent train.backward:14
+  says 'rank 0'
+  dies 1 silent ckpt.shard.open
+  says 'rank 1'
+  unset fault status
+  train 2 silent
+  same base silent
+}
+
+# Most of the time goes by waiting for mpirun to end what is left.
+together setup steps checkpoints silent

@@ -29,20 +29,24 @@ shape() { # NAME RANKS DEVICES PIPELINE...
     near base "$name-$device"
   done
 }
-shape two 2 'cpu async' '0-5:0+1*8'
-shape four 4 cpu '0-5:0+1+2+3*8'
-shape pipeline 4 cpu '0-2:0+2*8/2-5:1+3*8'
-shape data 4 cpu '0-5:0+1*5,2+3*3'
-shape all 4 'cpu async' '0-2:0+1*8/2-5:3*5,2*3'
-shape cta 2 'cpu async' '0-5:0+1*8:cta'
-shape cta_all 4 cpu '0-2:0+1*8:cta/2-5:3+2*8'
-shape widening 3 cpu '0-2:1*8/2-5:2+0*8'
-same two-cpu two-async # order of sums over ranks is fixed
-expect 76 "$(atoll atoll-inspect)" diff base two-cpu # which is not the order of one rank: the plan was executed
+
+shapes_of_two() {
+  shape two 2 'cpu async' '0-5:0+1*8'
+  same two-cpu two-async # order of sums over ranks is fixed
+  expect 76 "$(atoll atoll-inspect)" diff base two-cpu # which is not the order of one rank: the plan was executed
+  shape cta 2 'cpu async' '0-5:0+1*8:cta'
+}
+shapes_of_more() {
+  shape pipeline 4 cpu '0-2:0+2*8/2-5:1+3*8'
+  shape data 4 cpu '0-5:0+1*5,2+3*3'
+  shape all 4 'cpu async' '0-2:0+1*8/2-5:3*5,2*3'
+  shape cta_all 4 cpu '0-2:0+1*8:cta/2-5:3+2*8'
+  shape widening 3 cpu '0-2:1*8/2-5:2+0*8'
+}
 
 # The other families.
-for family in llama bert; do
-  more="model.family=$family model.dropout=0.1 model.vocab=260"
+other_family() { # FAMILY
+  local family=$1 more="model.family=$1 model.dropout=0.1 model.vocab=260"
   # shellcheck disable=SC2086
   train 1 "$family-base" $more
   # shellcheck disable=SC2086
@@ -55,34 +59,46 @@ for family in llama bert; do
   # shellcheck disable=SC2086
   train 2 "$family-cta" $more plan.load="$family-cta.yaml"
   near "$family-base" "$family-cta"
-done
+}
+llama() { other_family llama; }
+bert() { other_family bert; }
 
 # From 2 tensor ranks to 1 and 4, and back.
-train 2 half plan.load=two.yaml train.steps=5
-cp -r half one && cp -r half more || fail 'copies'
-train 1 one
-near base one
-train 4 more plan.load=four.yaml
-near base more
-train 2 more plan.load=two.yaml train.steps=12
-cp -r half piped || fail 'copies'
-train 2 piped plan.load=cta.yaml
-near base piped
+continues() {
+  shape four 4 cpu '0-5:0+1+2+3*8'
+  train 2 half plan.load=two.yaml train.steps=5
+  cp -r half one && cp -r half more || fail 'copies'
+  train 1 one
+  near base one
+  train 4 more plan.load=four.yaml
+  near base more
+  train 2 more plan.load=two.yaml train.steps=12
+  cp -r half piped || fail 'copies'
+  train 2 piped plan.load=cta.yaml
+  near base piped
+}
 
 # One rank killed between two sums of its group.
-ATOLL_FAULT=kill:train.backward:3:1 timeout 60 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=killed run.silence=4s plan.load=two.yaml >"$ATOLL_LAST_OUT" 2>&1 </dev/null
-got=$?
-[ "$got" != 0 ] && [ "$got" != 124 ] || fail "a rank was killed, but the job ended with $got"
+killed() {
+  ATOLL_FAULT=kill:train.backward:3:1 timeout 60 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=killed run.silence=4s plan.load=two.yaml >"$ATOLL_LAST_OUT" 2>&1 </dev/null
+  local got=$?
+  [ "$got" != 0 ] && [ "$got" != 124 ] || fail "a rank was killed, but the job ended with $got"
+}
 
-# 3 heads on 2 ranks.
-train 2 odd model.heads=1 train.steps=0
-python3 "$(sourcefile regression/train/make_plan.py)" odd/plan.yaml 1 '0-5:0+1*8' >odd.yaml || fail 'plan odd'
-expect 64 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=refused model.heads=1 plan.load=odd.yaml
-says "degree 2 does not divide the model's 1 heads"
-by_hand alone 2 '0-5:0*8:cta'
-expect 64 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=alone plan.load=alone.yaml
-says 'pipelined over tensor ranks (cta), of which there is one'
-# Replicas of one layer that are divided differently.
-by_hand unequal 3 '0-5:0+1*5,2*3'
-expect 67 mpi 3 "$(atoll atoll-train)" job.yaml run.dir=unequal plan.load=unequal.yaml
-says 'pipeline 0 stage 0 uses several tensor degrees of one layer'
+refusals() {
+  # 3 heads on 2 ranks.
+  train 2 odd model.heads=1 train.steps=0
+  python3 "$(sourcefile regression/train/make_plan.py)" odd/plan.yaml 1 '0-5:0+1*8' >odd.yaml || fail 'plan odd'
+  expect 64 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=refused model.heads=1 plan.load=odd.yaml
+  says "degree 2 does not divide the model's 1 heads"
+  by_hand alone 2 '0-5:0*8:cta'
+  expect 64 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=alone plan.load=alone.yaml
+  says 'pipelined over tensor ranks (cta), of which there is one'
+  # Replicas of one layer that are divided differently.
+  by_hand unequal 3 '0-5:0+1*5,2*3'
+  expect 67 mpi 3 "$(atoll atoll-train)" job.yaml run.dir=unequal plan.load=unequal.yaml
+  says 'pipeline 0 stage 0 uses several tensor degrees of one layer'
+}
+
+together shapes_of_two shapes_of_more llama bert
+together continues killed refusals # by plans that the first have written
