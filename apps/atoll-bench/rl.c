@@ -1,5 +1,6 @@
-/* rl: acting and learning on the near-free environment, whose steps cost next to nothing, against the time of the
- * matrix products alone and against what the scripts rl_*.py of peers/ measured with the same sizes. */
+/* rl: acting and learning on the near-free environment, whose steps cost next to nothing, on any number of ranks, which
+ * divide the environments, against the time of the matrix products alone and against what the scripts rl_*.py of peers/
+ * measured with the same sizes. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,16 +80,18 @@ typedef struct timing {
   double reward;
 } timing;
 
-/* Products and learning take turns, so that both see the same machine. */
+/* Products (of one rank's environments) and learning take turns, so that both see the same machine. */
 static atoll_err measure(const algorithm *a, const sizes *s, int64_t environments, int64_t length, timing *t) {
   const atoll_rl_env *env = NULL;
   const atoll_rl_params p = params_of(a, s, environments, length);
   atoll_rl_report *report = calloc((size_t)s->iterations, sizeof *report);
   atoll_rl *rl = NULL;
   double products_now = INFINITY, began = atoll_clock_now();
+  int ranks;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   atoll_err err = report ? atoll_rl_env_open("free", s->observation, &env) : atoll_fail(ATOLL_NOMEM, "reports");
   if (err == ATOLL_OK)
-    err = atoll_rl_create(MPI_COMM_SELF, env, &p, NULL, &rl);
+    err = atoll_rl_create(MPI_COMM_WORLD, env, &p, NULL, &rl);
   t->first = atoll_clock_now() - began;
   t->products = INFINITY;
   for (int64_t k = 0; k <= s->repeats && err == ATOLL_OK; k++) {
@@ -97,7 +100,7 @@ static atoll_err measure(const algorithm *a, const sizes *s, int64_t environment
     if (k > 0) /* the first run warms up */
       t->seconds[k - 1] = atoll_clock_now() - began;
     if (err == ATOLL_OK)
-      err = products(a, s, environments, &products_now);
+      err = products(a, s, environments / ranks, &products_now);
     t->products = fmin(t->products, products_now);
   }
   if (err == ATOLL_OK)
@@ -113,15 +116,18 @@ static atoll_err add_row(const algorithm *a, const sizes *s, int64_t environment
                          json_t *rows) {
   static const char *const keys[] = {"algorithm", "environments", "T", "observation", "hidden", NULL};
   timing t;
+  int ranks;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   ATOLL_TRY(measure(a, s, environments, length, &t));
   double seconds = bench_median(t.seconds, (int)s->repeats);
   double rate = (double)(environments * length * s->iterations) / seconds;
   double only = t.products * (double)(length * s->iterations);
-  json_t *row = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:i,s:s,s:f,s:I,s:f,s:f,s:f}", "algorithm", a->name, "environments",
-                          (json_int_t)environments, "T", (json_int_t)length, "observation", (json_int_t)s->observation,
-                          "hidden", (json_int_t)s->hidden, "n", (json_int_t)(a->windowed ? s->n : 0), "threads", 1,
-                          "dtype", "f32", "steps_per_second", rate, "peak_bytes", (json_int_t)t.peak,
-                          "products_fraction", only / seconds, "compile_seconds", t.first, "mean_reward", t.reward);
+  json_t *row =
+      json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:s,s:f,s:I,s:f,s:f,s:f}", "algorithm", a->name, "environments",
+                (json_int_t)environments, "T", (json_int_t)length, "observation", (json_int_t)s->observation, "hidden",
+                (json_int_t)s->hidden, "n", (json_int_t)(a->windowed ? s->n : 0), "ranks", ranks, "threads", 1, "dtype",
+                "f32", "steps_per_second", rate, "peak_bytes", (json_int_t)t.peak, "products_fraction", only / seconds,
+                "compile_seconds", t.first, "mean_reward", t.reward);
   if (!row)
     return atoll_fail(ATOLL_NOMEM, "row of figures");
   double best = bench_compare(row, peers, keys, "steps_per_second", 1);
@@ -175,12 +181,10 @@ static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
 }
 
 static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
-  int size;
   json_t *peers = NULL, *rows = json_array();
   (void)job;
   (void)opts;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  atoll_err err = size > 1 ? atoll_fail(ATOLL_USAGE, "rl runs on one rank, not on %d", size) : bench_peers(cli, &peers);
+  atoll_err err = bench_peers(cli, &peers);
   if (err == ATOLL_OK)
     err = sweep(cli, peers, rows);
   if (out)

@@ -30,7 +30,7 @@ struct operation {
 
 /* --- element types ------------------------------------------------------------------------------------------------ */
 
-static MPI_Datatype mpi_type(atoll_dtype t) {
+MPI_Datatype atoll_comm_mpi_type(atoll_dtype t) {
   switch (t) {
   case ATOLL_F32:
     return MPI_FLOAT;
@@ -199,7 +199,7 @@ atoll_err atoll_comm_barrier(atoll_comm *c) {
 
 /* One block of `n` elements per rank, the blocks `stride` elements apart. */
 static int allgather_piece(struct operation *o, const char *send, char *recv, int n, MPI_Request *request) {
-  MPI_Datatype type = mpi_type(o->type), run, block;
+  MPI_Datatype type = atoll_comm_mpi_type(o->type), run, block;
   int rc = MPI_Type_contiguous(n, type, &run);
   if (rc != MPI_SUCCESS)
     return rc;
@@ -219,7 +219,7 @@ static int allgather_piece(struct operation *o, const char *send, char *recv, in
 static atoll_err operation_start(pending *p) {
   struct operation *o = (struct operation *)p;
   MPI_Comm comm = o->comm->queued;
-  MPI_Datatype type = mpi_type(o->type);
+  MPI_Datatype type = atoll_comm_mpi_type(o->type);
   int64_t bytes = (int64_t)atoll_dtype_bytes(o->type), limit = comm_limit_bytes() / bytes;
   const char *send = o->send;
   char *recv = o->recv;
@@ -267,7 +267,7 @@ static int operation_test(pending *p, atoll_err *err) {
     int64_t got = 0;
     for (int i = 0; i < o->pieces; i++) {
       int n = 0;
-      MPI_Get_count(&o->status[i], mpi_type(o->type), &n);
+      MPI_Get_count(&o->status[i], atoll_comm_mpi_type(o->type), &n);
       got += n;
     }
     if (got != o->count)

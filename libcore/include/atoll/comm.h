@@ -37,6 +37,9 @@ ATOLL_API int atoll_comm_size(const atoll_comm *comm);
 ATOLL_API const char *atoll_comm_name(const atoll_comm *comm);
 /** For agree.h and store.h; borrowed. */
 ATOLL_API MPI_Comm atoll_comm_mpi(const atoll_comm *comm);
+/** MPI's type for elements of t, for calls of MPI beside those below. BF16, which MPI does not know, is UINT16: it may
+ * be sent, not summed. */
+ATOLL_API MPI_Datatype atoll_comm_mpi_type(atoll_dtype t);
 /** How data travels, for the log: "mpi", "nccl", "host-staged mpi". */
 ATOLL_API const char *atoll_comm_transport(const atoll_comm *comm);
 

@@ -9,20 +9,7 @@ struct reduction {
   MPI_Op op;
 };
 
-static MPI_Datatype mpi_type(atoll_dtype t) {
-  switch (t) {
-  case ATOLL_F32:
-    return MPI_FLOAT;
-  case ATOLL_F64:
-    return MPI_DOUBLE;
-  case ATOLL_I32:
-    return MPI_INT32_T;
-  case ATOLL_I64:
-    return MPI_INT64_T;
-  default:
-    return MPI_DATATYPE_NULL;
-  }
-}
+static int can_reduce(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_F64 || t == ATOLL_I32 || t == ATOLL_I64; }
 
 static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   const struct reduction *r = user;
@@ -30,7 +17,8 @@ static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_vie
   (void)point;
   for (int k = 0; k < in->ndim; k++)
     count *= in->shape[k];
-  int code = MPI_Allreduce(in->data, out->data, (int)count, mpi_type(in->dtype), r->op, atoll_comm_mpi(r->comm));
+  int code =
+      MPI_Allreduce(in->data, out->data, (int)count, atoll_comm_mpi_type(in->dtype), r->op, atoll_comm_mpi(r->comm));
   return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
 }
 
@@ -45,7 +33,7 @@ static atoll_rt *reduce(atoll_rt *x, const atoll_comm *comm, const char *name, M
                        rt_label(x, label, sizeof label), k);
     count *= extent;
   }
-  if (count > INT32_MAX || mpi_type(x->dtype) == MPI_DATATYPE_NULL)
+  if (count > INT32_MAX || !can_reduce(x->dtype))
     return rt_refuse(x->g, ATOLL_USAGE, "%s of %s: %lld elements of type %s", name, rt_label(x, label, sizeof label),
                      (long long)count, atoll_dtype_name(x->dtype));
   struct reduction *r = rt_alloc(x->g, sizeof *r);

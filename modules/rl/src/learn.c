@@ -10,7 +10,7 @@
 enum { STREAM_LEARN, STREAM_EVALUATE };
 
 struct atoll_rl {
-  MPI_Comm comm;
+  atoll_comm *comm;
   int rank, ranks;
   atoll_rl_params params;
   const atoll_rl_env *env;
@@ -155,7 +155,7 @@ static atoll_err setup(atoll_rl *rl, FILE *trace) {
   if (!rl->rows.loss || !rl->rows.norm2 || !rl->account)
     return atoll_fail(ATOLL_NOMEM, "rows of %lld iterations", (long long)rl->room);
   rl->actor.account = rl->account;
-  rl->run = (rl_run){&rl->params, rl->env, rl->comm, rl->ranks, &rl->actor, &rl->memory, &rl->rows};
+  rl->run = (rl_run){&rl->params, rl->env, rl->comm, &rl->actor, &rl->memory, &rl->rows};
   return compile(rl, trace);
 }
 
@@ -164,14 +164,15 @@ atoll_err atoll_rl_create(MPI_Comm comm, const atoll_rl_env *env, const atoll_rl
   atoll_rl *rl = calloc(1, sizeof *rl);
   atoll_err err = rl ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "learner");
   if (rl) {
-    rl->comm = comm;
     rl->params = *params;
     rl->env = env;
-    MPI_Comm_rank(comm, &rl->rank);
-    MPI_Comm_size(comm, &rl->ranks);
-    err = setup(rl, trace);
   }
-  err = atoll_agree(comm, err);
+  ATOLL_TRY_GOTO(err, clean, atoll_agree(comm, err));
+  ATOLL_TRY_GOTO(err, clean, atoll_comm_create(comm, "learners", NULL, &rl->comm));
+  rl->rank = atoll_comm_rank(rl->comm);
+  rl->ranks = atoll_comm_size(rl->comm);
+  err = atoll_agree(comm, setup(rl, trace));
+clean:
   if (err == ATOLL_OK)
     *out = rl;
   else
@@ -196,6 +197,7 @@ void atoll_rl_destroy(atoll_rl **address) {
   free(rl->rows.norm2);
   free(rl->account);
   rl_actor_free(&rl->actor);
+  atoll_comm_destroy(&rl->comm);
   free(rl);
   *address = NULL;
 }
@@ -229,7 +231,8 @@ static void keep(atoll_rl *rl) {
 static atoll_err tell(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
   enum { SUMS = sizeof(rl_account) / sizeof(double) };
   const double steps = (double)rl->params.steps * (double)rl->params.environments;
-  if (MPI_Allreduce(MPI_IN_PLACE, rl->account, (int)k * SUMS, MPI_DOUBLE, MPI_SUM, rl->comm) != MPI_SUCCESS)
+  if (MPI_Allreduce(MPI_IN_PLACE, rl->account, (int)k * SUMS, MPI_DOUBLE, MPI_SUM, atoll_comm_mpi(rl->comm)) !=
+      MPI_SUCCESS)
     return atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of %lld accounts", (long long)k);
   for (int64_t i = 0; report && i < k; i++) {
     const rl_account *a = &rl->account[i];
@@ -308,8 +311,8 @@ static atoll_err evaluate_part(atoll_rl *rl, int64_t first, int64_t n, double *s
 atoll_err atoll_rl_evaluate(atoll_rl *rl, int64_t episodes, double *mean_return) {
   const int64_t first = episodes * rl->rank / rl->ranks, last = episodes * (rl->rank + 1) / rl->ranks;
   double sum = 0;
-  ATOLL_TRY_ALL(rl->comm, last > first ? evaluate_part(rl, first, last - first, &sum) : ATOLL_OK);
-  if (MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, rl->comm) != MPI_SUCCESS)
+  ATOLL_TRY_ALL(atoll_comm_mpi(rl->comm), last > first ? evaluate_part(rl, first, last - first, &sum) : ATOLL_OK);
+  if (MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, atoll_comm_mpi(rl->comm)) != MPI_SUCCESS)
     return atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of returns");
   *mean_return = sum / (double)episodes;
   return ATOLL_OK;

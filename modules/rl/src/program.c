@@ -26,7 +26,6 @@ typedef struct builder {
   atoll_rec *c;
   int64_t envs; /* of this rank */
   int ppo;
-  const char *updates; /* the domain of parameters */
   policy begin[RL_KINDS], now[RL_KINDS], after[RL_KINDS];
   atoll_rt *observation, *chosen;  /* (i,t): [B, O]; one at the action taken, [B, A] */
   atoll_rt *output;                /* (i,t): the network's, [B, A or A+1] */
@@ -159,12 +158,8 @@ static void adam(builder *b, int k, atoll_rt *grad, atoll_rt *updates) {
   b->after[0].p[k] = atoll_rt_sub(b->now[0].p[k], atoll_rt_scale(move, b->params->learning_rate));
 }
 
-static atoll_err sum_over_ranks(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
-  const rl_run *r = user;
-  (void)point;
-  return MPI_Allreduce(in->data, out->data, (int)in->shape[0], MPI_FLOAT, MPI_SUM, r->comm) == MPI_SUCCESS
-             ? ATOLL_OK
-             : atoll_fail(ATOLL_INTERNAL, "MPI_Allreduce of %lld numbers", (long long)in->shape[0]);
+static atoll_rt *over_ranks(const builder *b, atoll_rt *x) {
+  return atoll_rt_scale(atoll_rt_rank_sum(x, b->r->comm), 1.0 / atoll_comm_size(b->r->comm));
 }
 
 /* Means over ranks, by one message: gradients one behind the other, the loss last. */
@@ -179,9 +174,7 @@ static void average(const builder *b, atoll_rt **grad, atoll_rt **loss) {
     at += count[k];
   }
   all = atoll_rt_concat(all, atoll_rt_reshape(*loss, ATOLL_SHAPE(1)), 0);
-  all = atoll_rec_call(b->c, "sum over ranks", sum_over_ranks, (void *)(uintptr_t)b->r, b->updates, ATOLL_F32,
-                       ATOLL_SHAPE(at + 1), 1, &all);
-  all = atoll_rt_scale(all, 1.0 / b->r->ranks);
+  all = over_ranks(b, all);
   *loss = atoll_rt_reshape(atoll_rt_slice(all, 0, at, 1), ATOLL_SCALAR);
   at = 0;
   for (int k = 0; k < RL_PARAMS; k++) {
@@ -256,15 +249,16 @@ static atoll_rt *returns(const builder *b) {
   return atoll_rt_dsum(atoll_rt_mul(atoll_rt_at(b->reward, window), same), gamma);
 }
 
-/* Over all environments; gradients do not pass where there are several ranks. */
-static atoll_rt *mean(const builder *b, atoll_rt *x) {
-  atoll_rt *m = atoll_rt_mean(x, 0);
-  if (b->r->ranks == 1)
+/* Mean of g (i,t), [B], over the environments of all ranks. Returns to the end are there all at once, and one message
+ * takes those of all steps; returns over n steps come one by one, and waiting for all of them would keep the rollout.
+ */
+static atoll_rt *baseline(const builder *b, atoll_rt *g) {
+  atoll_rt *m = atoll_rt_mean(atoll_rt_detach(g), 0);
+  if (atoll_comm_size(b->r->comm) == 1)
     return m;
-  m = atoll_rt_reshape(m, ATOLL_SHAPE(1));
-  m = atoll_rec_call(b->c, "mean over ranks", sum_over_ranks, (void *)(uintptr_t)b->r, NULL, ATOLL_F32, ATOLL_SHAPE(1),
-                     1, &m);
-  return atoll_rt_scale(atoll_rt_reshape(m, ATOLL_SCALAR), 1.0 / b->r->ranks);
+  if (b->params->n)
+    return over_ranks(b, m);
+  return atoll_rt_take(over_ranks(b, atoll_rt_at(m, "t=0:T")), atoll_rec_expr(b->c, ATOLL_I32, "t"));
 }
 
 /* Log of the probability of the actions taken, [B], and of all, [B, A]. */
@@ -279,7 +273,7 @@ static atoll_rt *log_probability(const builder *b, atoll_rt *output, atoll_rt **
 static atoll_rt *reinforce_loss(const builder *b) {
   atoll_rt *g = returns(b);
   if (b->params->baseline)
-    g = atoll_rt_sub(g, mean(b, atoll_rt_detach(g)));
+    g = atoll_rt_sub(g, baseline(b, g));
   atoll_rt *gain = atoll_rt_mul(log_probability(b, b->output, NULL), atoll_rt_detach(g));
   return atoll_rt_neg(atoll_rt_mean_all(atoll_rt_at(gain, "t=0:T")));
 }
@@ -367,7 +361,6 @@ static void sinks(const builder *b, atoll_rt *loss, atoll_rt *const *grad) {
 static builder begin(const rl_run *r, atoll_rec *c) {
   builder b = {.r = r, .params = r->params, .env = r->env, .c = c, .envs = r->actor->n};
   b.ppo = r->params->algorithm == ATOLL_RL_PPO;
-  b.updates = b.ppo ? "i,e" : "i";
   return b;
 }
 
@@ -383,7 +376,7 @@ atoll_err rl_program_learn(const rl_run *r, atoll_rec *c) {
   act_and_learn(&b);
   atoll_rt *loss = b.ppo ? ppo_loss(&b) : reinforce_loss(&b);
   atoll_rt_gradients(loss, RL_PARAMS, b.now[0].p, grad);
-  if (r->ranks > 1)
+  if (atoll_comm_size(r->comm) > 1)
     average(&b, grad, &loss);
   atoll_rt *updates = atoll_rec_expr(c, ATOLL_F32, b.ppo ? "(i+S-1)*E+e+1" : "i+S");
   for (int k = 0; k < RL_PARAMS; k++)

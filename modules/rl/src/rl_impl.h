@@ -65,8 +65,7 @@ typedef struct rl_rows { /* by iteration of the run */
 typedef struct rl_run { /* borrowed by the program */
   const atoll_rl_params *params;
   const atoll_rl_env *env;
-  MPI_Comm comm;
-  int ranks;
+  const atoll_comm *comm; /* over whose ranks environments are divided */
   rl_actor *actor;
   rl_memory *memory;
   rl_rows *rows;

@@ -81,12 +81,13 @@ typedef struct atoll_rl_report {
   double loss, gradient_norm;      /* of the last update */
 } atoll_rl_report;
 
-/** Collective on comm, over whose ranks the environments are divided evenly. env, comm: borrowed until destroyed.
+/** Collective on comm, over whose ranks the environments are divided evenly. env: borrowed until destroyed.
  *  trace: the graph of the program before and after each pass, NULL: nowhere. *out owned.
  *  The algorithms are REINFORCE (Williams, 1992) with returns to the end of the episode or over n steps, and PPO
  *  (Schulman et al., 2017) with generalised advantages (Schulman et al., 2016), the whole rollout being one batch. */
 ATOLL_API atoll_err atoll_rl_create(MPI_Comm comm, const atoll_rl_env *env, const atoll_rl_params *params, FILE *trace,
                                     atoll_rl **out);
+/** Collective. */
 ATOLL_API void atoll_rl_destroy(atoll_rl **rl);
 /** Collective. k more iterations; report: [k], or NULL. A failure leaves parameters as they were. NONFINITE, MISMATCH
  * or UNAVAILABLE name the environment, iteration and step that went wrong. */
