@@ -11,7 +11,9 @@
  * What making values again costs: the share of a block's forward products that a policy repeats, by count and by
  * time (longer than exact20, which repeats none, over exact20's forward).
  *
- * Confirmed: one whole real step at the largest batch. */
+ * Confirmed: one whole real step at the largest batch.
+ *
+ * Each in f32 and in bf16, where weights that layers read lie beside f32 masters. */
 #include "bench.h"
 
 #include <inttypes.h>
@@ -46,12 +48,16 @@ typedef struct scene {
   const work *w;
   atoll_model *m;
   atoll_exec e;
+  atoll_dtype dtype;
   int64_t S, budget;
   int blocks;
   int count, timed; /* bytes only, as asked; time too */
   int64_t only_length;
+  const char *only_dtype;
   int only; /* policy beside eager; -1: all */
 } scene;
+
+static int64_t element(const scene *s) { return (int64_t)atoll_dtype_bytes(s->dtype); }
 
 static int wanted(const scene *s, int policy) {
   return s->only < 0 || policy == s->only || policy == ATOLL_POLICY_EAGER;
@@ -69,13 +75,14 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Where the bytes go. */
 typedef struct parts {
-  int64_t weights, gradients, moments; /* do not grow with the batch; what follows does */
-  int64_t saved, passed;               /* by all layers; between them */
-  int64_t scratch;                     /* of the layer that needs most */
+  /* do not grow with the batch; what follows does */
+  int64_t weights, masters, gradients, moments;
+  int64_t saved, passed; /* by all layers; between them */
+  int64_t scratch;       /* of the layer that needs most */
 } parts;
 
 static int64_t parts_sum(const parts *p) {
-  return p->weights + p->gradients + p->moments + p->saved + p->passed + p->scratch;
+  return p->weights + p->masters + p->gradients + p->moments + p->saved + p->passed + p->scratch;
 }
 
 /* What the expressions of all layers add up to. */
@@ -90,23 +97,25 @@ static atoll_err predict_layers(const scene *s, atoll_policy p, int64_t B, parts
     ATOLL_TRY_GOTO(err, done, eval(atoll_layer_work_bytes(s->m, pool, l, p, 1), B, s->S, &v));
     out->scratch = most(out->scratch, v);
   }
-  out->passed = 2 * 4 * B * s->S * atoll_model_config(s->m)->width;
+  out->passed = 2 * element(s) * B * s->S * atoll_model_config(s->m)->width;
 done:
   atoll_syms_destroy(&pool);
   return err;
 }
 
-/* Parameters, their gradient and two moments; the gradient of a tied tensor's second use. */
-static void predict_states(const atoll_model *m, parts *out) {
-  for (int i = 0; i < atoll_model_params_count(m); i++) {
-    const atoll_model_param *p = atoll_model_param_at(m, i);
-    int64_t n = 4;
+/* Parameters, their masters where layers read another type, their gradient and two moments; the gradient of a tied
+ * tensor's second use. Each padded to lines of 16 numbers. */
+static void predict_states(const scene *s, parts *out) {
+  for (int i = 0; i < atoll_model_params_count(s->m); i++) {
+    const atoll_model_param *p = atoll_model_param_at(s->m, i);
+    int64_t n = 1;
     for (int d = 0; d < p->ndim; d++)
       n *= p->shape[d];
-    n = (n + 63) / 64 * 64;
-    out->weights += n;
-    out->gradients += p->tied_layer >= 0 ? 2 * n : n;
-    out->moments += 2 * n;
+    n = (n + 15) / 16 * 16;
+    out->weights += element(s) * n;
+    out->masters += s->dtype == ATOLL_F32 ? 0 : 4 * n;
+    out->gradients += p->tied_layer >= 0 ? 2 * 4 * n : 4 * n;
+    out->moments += 2 * 4 * n;
   }
 }
 
@@ -164,13 +173,29 @@ static atoll_err largest_batch(const scene *s, atoll_policy p, int64_t *batch) {
  * seven. */
 typedef struct inputs {
   int32_t *tokens, *targets, *types, *next;
-  float *x, *y, *dx, *loss;
+  void *x, *y, *dx; /* elements */
+  float *loss;
 } inputs;
 
 static void inputs_free(inputs *in) {
   void *const all[] = {in->tokens, in->targets, in->types, in->next, in->x, in->y, in->dx, in->loss};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     free(all[i]);
+}
+
+/* n random elements. */
+static atoll_err fill(const scene *s, uint64_t first, size_t n, float std, void *to) {
+  enum { PART = 4096 };
+  atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
+  float part[PART];
+  for (size_t i = 0; i < n; i += PART) {
+    size_t m = n - i < PART ? n - i : PART;
+    atoll_rng_fill_normal(&key, first + i, m, std, part);
+    ATOLL_TRY(s->e.kernels->copy_weights(s->e.compute, part, (char *)to + (size_t)element(s) * i, (int64_t)m,
+                                         &(atoll_rounding){0}));
+    ATOLL_TRY(atoll_queue_sync(s->e.compute));
+  }
+  return ATOLL_OK;
 }
 
 static atoll_err inputs_make(const scene *s, int64_t B, inputs *in) {
@@ -183,14 +208,17 @@ static atoll_err inputs_make(const scene *s, int64_t B, inputs *in) {
     return atoll_fail(ATOLL_NOMEM, "inputs of %" PRId64 " samples", B);
   }
   atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
-  atoll_rng_fill_normal(&key, 0, n, 1, in->x);
-  atoll_rng_fill_normal(&key, n, n, 1e-3f, in->y);
+  atoll_err err = fill(s, 0, n, 1, in->x);
+  if (err == ATOLL_OK)
+    err = fill(s, n, n, 1e-3f, in->y);
   int causal = atoll_model_causal(s->m);
   for (size_t i = 0; i < R; i++) {
     in->tokens[i] = (int32_t)(atoll_rng_bits(&key, i) % (uint32_t)c->vocab);
     in->targets[i] = causal || i % ONE_IN == 0 ? in->tokens[i] : -1;
   }
-  return ATOLL_OK;
+  if (err != ATOLL_OK)
+    inputs_free(in);
+  return err;
 }
 
 /* Forward and backward of a stage; `forward` may be NULL. */
@@ -317,13 +345,14 @@ done:
 
 /* ---- rows ---- */
 
+/* Without --full the three of BERT-Large at the first length in f32: a minute or two each. */
 static int to_confirm(const scene *s, atoll_policy p, int full) {
   int named = 0;
   for (size_t i = 0; i < sizeof confirmed / sizeof *confirmed; i++)
     named |= confirmed[i] == p;
   if (s->only >= 0)
     return (int)p == s->only;
-  return s->w->confirmed && named && (s->S == lengths[0] || full);
+  return s->w->confirmed && named && ((s->S == lengths[0] && s->dtype == ATOLL_F32) || full);
 }
 
 /* What the policy repeats, in parts of a block's forward products: by count, and by time. */
@@ -349,7 +378,7 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
   ATOLL_TRY(largest_batch(s, p, &batch));
   int64_t B = most(batch, 1), H = atoll_model_config(s->m)->width;
   ATOLL_TRY(predict_layers(s, p, B, &of));
-  predict_states(s->m, &of);
+  predict_states(s, &of);
   ATOLL_TRY(count_bytes(s, p, B, 0, &measured));
   ATOLL_TRY(count_bytes(s, p, B + 1, 0, &one));
   ATOLL_TRY(atoll_syms_create(&pool));
@@ -357,16 +386,17 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
   atoll_syms_destroy(&pool);
   ATOLL_TRY(err);
   *eager = p == ATOLL_POLICY_EAGER ? batch : *eager;
-  json_t *row = json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I}", "family", s->w->preset, "policy",
-                          atoll_policy_name(p), "dtype", "f32", "B", (json_int_t)B, "S", (json_int_t)s->S,
-                          "bytes_predicted", (json_int_t)parts_sum(&of), "bytes_measured", (json_int_t)measured,
-                          "bsh_bytes", (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch,
-                          "bytes_per_sample", (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
+  json_t *row =
+      json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I}", "family", s->w->preset, "policy", atoll_policy_name(p),
+                "dtype", atoll_dtype_name(s->dtype), "B", (json_int_t)B, "S", (json_int_t)s->S, "bytes_predicted",
+                (json_int_t)parts_sum(&of), "bytes_measured", (json_int_t)measured, "bsh_bytes",
+                (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch, "bytes_per_sample",
+                (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
   json_object_set_new(row, "bytes",
-                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "gradients",
-                                (json_int_t)of.gradients, "moments", (json_int_t)of.moments, "saved",
-                                (json_int_t)of.saved, "passed", (json_int_t)of.passed, "scratch",
-                                (json_int_t)of.scratch));
+                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "masters",
+                                (json_int_t)of.masters, "gradients", (json_int_t)of.gradients, "moments",
+                                (json_int_t)of.moments, "saved", (json_int_t)of.saved, "passed", (json_int_t)of.passed,
+                                "scratch", (json_int_t)of.scratch));
   json_object_set_new(row, "counted_only", json_boolean(!s->timed));
   json_object_set_new(row, "tokens_per_second", json_null());
   if (s->timed && batch > 0) {
@@ -399,8 +429,8 @@ static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
                json_real_value(rate), 1e3 * json_real_value(json_object_get(row, "block_seconds")),
                json_real_value(json_object_get(row, "repeated_measured")),
                json_real_value(json_object_get(row, "repeated_counted")));
-    atoll_say("%-13s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
-              s->w->preset, s->S, json_string_value(json_object_get(row, "policy")),
+    atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
+              s->w->preset, atoll_dtype_name(s->dtype), s->S, json_string_value(json_object_get(row, "policy")),
               json_real_value(json_object_get(row, "bsh_bytes")), batch, ratio, speed,
               json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
   }
@@ -414,6 +444,7 @@ static atoll_err run_scene(scene *s, int full, json_t *rows) {
   atoll_model_params_init(&p);
   snprintf(p.preset, sizeof p.preset, "%s", s->w->preset);
   p.dropout = strncmp(s->w->preset, "llama", 5) ? 0.1 : 0;
+  p.dtype = s->dtype;
   ATOLL_TRY(atoll_model_create(&p, &s->m));
   if (s->S > atoll_model_config(s->m)->context) {
     atoll_model_destroy(&s->m);
@@ -433,7 +464,6 @@ static atoll_err run_scene(scene *s, int full, json_t *rows) {
 static atoll_err device_open(scene *s) {
   atoll_device_params p;
   atoll_device_params_init(&p);
-  ATOLL_TRY(atoll_kernels_get("auto:cpu", &s->e.kernels));
   ATOLL_TRY(atoll_device_open("cpu", &p, &s->e.device));
   ATOLL_TRY(atoll_queue_create(s->e.device, "compute", &s->e.compute));
   return atoll_mem_create(0, 0, &s->e.mem);
@@ -446,10 +476,17 @@ static void device_close(scene *s) {
 }
 
 static atoll_err run_lengths(scene *s, int full, json_t *rows) {
-  for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
-    s->S = lengths[k];
-    if (!s->only_length || s->S == s->only_length)
-      ATOLL_TRY(run_scene(s, full, rows));
+  static const atoll_dtype dtypes[] = {ATOLL_F32, ATOLL_BF16};
+  for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+    s->dtype = dtypes[d];
+    if (s->only_dtype && strcmp(s->only_dtype, atoll_dtype_name(s->dtype)) != 0)
+      continue;
+    ATOLL_TRY(atoll_kernels_get(s->dtype == ATOLL_F32 ? "auto:cpu" : "auto:cpu:bf16", &s->e.kernels));
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+      s->S = lengths[k];
+      if (!s->only_length || s->S == s->only_length)
+        ATOLL_TRY(run_scene(s, full, rows));
+    }
   }
   return ATOLL_OK;
 }
@@ -484,6 +521,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   scene s = {.budget = gib << 30,
              .count = atoll_cli_value(cli, "count") != NULL,
              .only_length = length,
+             .only_dtype = atoll_cli_value(cli, "dtype"),
              .only = policy ? (int)only : -1};
   json_t *rows = json_array();
   json_object_set_new(out, "rows", rows);

@@ -1,13 +1,15 @@
 # Bytes counted for each memory policy are the predicted ones, and the largest batch is the last that fits.
 . "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
-run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --json layers.json
-python3 - <<'PY' || fail "layers.json"
-import json
+for dtype in f32 bf16; do
+run "$(atoll atoll-bench)" layers --preset bert-tiny --dtype $dtype --budget 1 --json layers.json
+DTYPE=$dtype python3 - <<'PY' || fail "layers.json"
+import json, os
+dtype = os.environ["DTYPE"]
 t = json.load(open("layers.json"))
 rows = {r["policy"]: r for r in t["rows"]}
 assert t["benchmark"] == "layers" and len(rows) == len(t["rows"]) == 12, t
 for r in rows.values():
-    assert r["family"] == "bert-tiny" and r["dtype"] == "f32" and r["S"] == 128 and r["B"] == r["max_batch"] > 0, r
+    assert r["family"] == "bert-tiny" and r["dtype"] == dtype and r["S"] == 128 and r["B"] == r["max_batch"] > 0, r
     assert r["bytes_predicted"] == r["bytes_measured"] <= r["budget"] < r["bytes_measured"] + r["bytes_per_sample"], r
     assert r["tokens_per_second"] > 0 and r["scaled"], r
 frontier = ["eager", "eager_flash", "exact20", "exact18", "exact12", "exact10", "exact6", "exact4", "exact2"]
@@ -16,10 +18,12 @@ for r in rows.values():
     assert r["repeated_counted"] >= 0, r
 assert rows["exact20"]["repeated_counted"] == rows["exact20"]["repeated_measured"] == 0 < rows["exact2"]["repeated_counted"], rows
 kept = [rows[p]["bsh_bytes"] for p in frontier]
-assert kept == sorted(kept, reverse=True) and kept[0] > 66 and kept[-1] < 5, kept
+assert kept == sorted(kept, reverse=True) and kept[0] > (66 if dtype == "f32" else 34) and kept[-1] < (5 if dtype == "f32" else 3), kept
+assert (rows["eager"]["bytes"]["masters"] > 0) == (dtype == "bf16"), rows
 PY
+done
 # One policy: beside eager, and by a real step.
-run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --policy tempo --json one.json
+run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --dtype bf16 --policy tempo --json one.json
 python3 - <<'PY' || fail "one.json"
 import json
 rows = {r["policy"]: r for r in json.load(open("one.json"))["rows"]}

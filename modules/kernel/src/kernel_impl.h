@@ -9,7 +9,7 @@
 
 extern const atoll_kernels kernels_ref, kernels_cpu, kernels_cpu_bf16;
 extern const atoll_decode_kernels decode_ref, decode_cpu;
-extern const struct atoll_keep_kernels keep_ref, keep_cpu;
+extern const struct atoll_keep_kernels keep_ref, keep_cpu, keep_cpu_bf16;
 const char *kernels_cpu_describe(void);
 /* The rate probes of host memory. */
 extern const atoll_rate_probe kernels_cpu_probe, kernels_async_probe;

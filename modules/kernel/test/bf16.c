@@ -1,6 +1,7 @@
 /* Kernels on bf16 agree with the oracle in double on the same numbers. What is stored in bf16 is rounded once, by half
  * a unit of 8 bits, which is up to 1/256 of the value; cutting instead would be up to 1/128. Tolerance is 1/256, and
  * 1/100 where a kernel stores a number twice. What stays float agrees as closely as in f32. */
+#include "atoll/kernel_keep.h"
 #include "kernel_test.h"
 
 #define ONCE  (1.0 / 256)
@@ -76,6 +77,15 @@ static void check(const char *what, both x, double tolerance) {
   for (int64_t i = 0; i < x.n; i++)
     if (!(fabs((double)wide(x.h[i]) - x.f[i]) <= tolerance * fabs((double)x.f[i]) + 1e-5 * largest))
       fail_msg("%s[%lld of %lld]: %.9g, expected %.9g", what, (long long)i, (long long)x.n, wide(x.h[i]), x.f[i]);
+}
+
+/* Sums of terms that were rounded themselves. */
+static void check_sum(const char *what, both x, double tolerance) {
+  float *h = numbers(1, x.n, 1);
+  for (int64_t i = 0; i < x.n; i++)
+    h[i] = wide(x.h[i]);
+  close_to(what, h, x.f, x.n, tolerance);
+  drop_numbers(h, x.n);
 }
 
 #define RUN(call_ref, call_cpu)                                                                                        \
@@ -190,6 +200,127 @@ static void attention(void **state) {
     }
     done();
   }
+}
+
+/* Kernels of memory policies. Both backends go on from what cpu kept, so that each is judged by itself. */
+static void same_from(both x) {
+  for (int64_t i = 0; i < x.n; i++)
+    x.f[i] = wide(x.h[i]);
+}
+
+static void kept_norms(void **state) {
+  (void)state;
+  const int64_t shapes[][2] = {{17, 64}, {127, 50}, {5, 131}};
+  for (size_t s = 0; s < 3; s++)
+    for (int rms = 0; rms < 2; rms++) {
+      int64_t R = shapes[s][0], C = shapes[s][1];
+      both x = make(1, R * C, 3), hat = make(2, R * C, 1), gamma = make(3, C, 1), beta = make(4, C, 1),
+           y = make(5, R * C, 1), dy = make(6, R * C, 1), dx = make(7, R * C, 0);
+      float *rstd[2] = {numbers(8, R, 1), numbers(8, R, 1)}, *dg[2] = {numbers(9, C, 1), numbers(9, C, 1)},
+            *db[2] = {numbers(10, C, 1), numbers(10, C, 1)};
+      RUN(keep->normalize(ref.queue, x.f, hat.f, rstd[0], R, C, 1e-5f, rms),
+          keep->normalize(cpu.queue, x.h, hat.h, rstd[1], R, C, 1e-5f, rms));
+      check("normalized", hat, ONCE);
+      close_to("deviation", rstd[1], rstd[0], R, 5e-6);
+      same_from(hat);
+      RUN(keep->affine(ref.queue, hat.f, gamma.f, beta.f, y.f, R, C, rms),
+          keep->affine(cpu.queue, hat.h, gamma.h, beta.h, y.h, R, C, rms));
+      check("affine", y, ONCE);
+      RUN(keep->norm_backward_input(ref.queue, dy.f, hat.f, rstd[0], gamma.f, dx.f, R, C, rms, 0),
+          keep->norm_backward_input(cpu.queue, dy.h, hat.h, rstd[0], gamma.h, dx.h, R, C, rms, 0));
+      check("gradient from what is normalized", dx, TWICE);
+      RUN(keep->norm_backward_weight(ref.queue, dy.f, hat.f, dg[0], db[0], R, C, rms),
+          keep->norm_backward_weight(cpu.queue, dy.h, hat.h, dg[1], db[1], R, C, rms));
+      close_to("dgamma", dg[1], dg[0], C, 5e-6);
+      close_to("dbeta", db[1], db[0], C, 5e-6);
+      for (int k = 0; k < 2; k++) {
+        drop_numbers(rstd[k], R);
+        drop_numbers(dg[k], C);
+        drop_numbers(db[k], C);
+      }
+      done();
+    }
+}
+
+static void kept_elements(void **state) {
+  (void)state;
+  enum { R = 11, C = 131, N = R * C };
+  both x = make(1, N, 4), t = make(2, N, 0), y = make(3, N, 0), dy = make(4, N, 1), dx = make(5, N, 0),
+       z = make(6, N, 0);
+  for (int erf = 0; erf < 2; erf++) {
+    RUN(keep->gelu_root(ref.queue, x.f, t.f, N, erf), keep->gelu_root(cpu.queue, x.h, t.h, N, erf));
+    check("root", t, ONCE);
+    same_from(t);
+    RUN(keep->gelu_of_root(ref.queue, t.f, y.f, N, erf), keep->gelu_of_root(cpu.queue, t.h, y.h, N, erf));
+    check("gelu of root", y, ONCE);
+    RUN(keep->gelu_root_backward(ref.queue, dy.f, t.f, dx.f, N, erf),
+        keep->gelu_root_backward(cpu.queue, dy.h, t.h, dx.h, N, erf));
+    check("gradient from root", dx, ONCE);
+  }
+  static uint8_t mask[2][N], code[2][N];
+  float scale[2][R];
+  atoll_drop drop = {0.3f, {.seed = 1, .step = 2, .sample = 3, .layer = 4, .site = ATOLL_RNG_DROP_MLP}};
+  RUN(keep->drop_mask(ref.queue, mask[0], R, C, &drop), keep->drop_mask(cpu.queue, mask[1], R, C, &drop));
+  assert_memory_equal(mask[0], mask[1], N);
+  RUN(keep->drop_backward(ref.queue, dy.f, mask[0], dx.f, N, 0.3f),
+      keep->drop_backward(cpu.queue, dy.h, mask[0], dx.h, N, 0.3f));
+  check("gradient by mask", dx, ONCE);
+  RUN(keep->pack8(ref.queue, x.f, code[0], scale[0], R, C), keep->pack8(cpu.queue, x.h, code[1], scale[1], R, C));
+  close_to("scale of 8 bits", scale[1], scale[0], R, 1e-6);
+  for (int i = 0; i < N; i++)
+    assert_in_range(code[1][i] - code[0][i] + 1, 0, 2); /* ties */
+  RUN(keep->unpack8(ref.queue, code[1], scale[1], z.f, R, C), keep->unpack8(cpu.queue, code[1], scale[1], z.h, R, C));
+  check("8 bits", z, ONCE);
+  for (int i = 0; i < N; i++)
+    assert_true(fabs((double)wide(z.h[i]) - wide(x.h[i])) <=
+                0.50001 * scale[1][i / C] + fabs((double)wide(x.h[i])) / 256);
+  done();
+}
+
+static void kept_attention(void **state) {
+  (void)state;
+  const int64_t lengths[] = {1, 17, 127};
+  for (int i = 0; i < 3; i++)
+    for (int masks = 0; masks < 2; masks++) {
+      int64_t B = 2, S = lengths[i], heads = 4, kv = 2, D = 22, n = B * S * heads * D, lines = B * heads * S;
+      atoll_attention_shape s = {.B = B, .S = S, .heads = heads, .kv_heads = kv, .head_dim = D, .scale = 0.2f};
+      atoll_drop drop = {0.1f, {.seed = 1, .step = 2, .sample = 3, .layer = 4, .site = ATOLL_RNG_DROP_ATTENTION}};
+      both q = make(1, n, 1), k = make(2, n / 2, 1), v = make(3, n / 2, 1), o = make(4, n, 1), d_o = make(5, n, 1),
+           dq = make(6, n, 0), dk = make(7, n / 2, 0), dv = make(8, n / 2, 0), p = make(9, lines * S, 0),
+           dropped = make(10, lines * S, 0);
+      float *lse = numbers(11, lines, 1), *delta[2] = {numbers(12, lines, 1), numbers(12, lines, 1)};
+      uint8_t *mask[2] = {malloc((size_t)(lines * S)), malloc((size_t)(lines * S))};
+      atoll_attention_kept by_ref = {p.f, masks ? dropped.f : NULL, masks ? mask[0] : NULL},
+                           by_cpu = {p.h, masks ? dropped.h : NULL, masks ? mask[1] : NULL};
+      OK(cpu.k->attention_forward(cpu.queue, q.h, k.h, v.h, o.h, lse, &s, &drop));
+      sync_both();
+      same_from(o);
+      RUN(keep->attention_keep(ref.queue, q.f, k.f, lse, &by_ref, &s, &drop),
+          keep->attention_keep(cpu.queue, q.h, k.h, lse, &by_cpu, &s, &drop));
+      check("probabilities", p, ONCE);
+      same_from(p);
+      if (masks) {
+        check("probabilities after dropout", dropped, ONCE);
+        assert_memory_equal(mask[0], mask[1], (size_t)(lines * S));
+        same_from(dropped);
+      }
+      RUN(keep->attention_backward(ref.queue, q.f, k.f, v.f, o.f, &by_ref, d_o.f, dq.f, dk.f, dv.f, delta[0], &s,
+                                   &drop),
+          keep->attention_backward(cpu.queue, q.h, k.h, v.h, o.h, &by_cpu, d_o.h, dq.h, dk.h, dv.h, delta[1], &s,
+                                   &drop));
+      check("dq from probabilities", dq, ONCE);
+      check("dk from probabilities", dk, ONCE);
+      if (masks)
+        check_sum("dv from probabilities after dropout", dv, TWICE);
+      else
+        check("dv from probabilities", dv, ONCE);
+      drop_numbers(lse, lines);
+      for (int j = 0; j < 2; j++) {
+        drop_numbers(delta[j], lines);
+        free(mask[j]);
+      }
+      done();
+    }
 }
 
 /* Bent functions of one or two numbers, in place of the third where that is allowed. */
@@ -354,8 +485,10 @@ static void weights(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(linear), cmocka_unit_test(norms),    cmocka_unit_test(attention), cmocka_unit_test(elementwise),
-      cmocka_unit_test(ends),   cmocka_unit_test(rounding), cmocka_unit_test(weights)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(linear),        cmocka_unit_test(norms),
+                                     cmocka_unit_test(attention),     cmocka_unit_test(elementwise),
+                                     cmocka_unit_test(ends),          cmocka_unit_test(rounding),
+                                     cmocka_unit_test(weights),       cmocka_unit_test(kept_norms),
+                                     cmocka_unit_test(kept_elements), cmocka_unit_test(kept_attention)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

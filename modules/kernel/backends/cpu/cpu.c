@@ -298,20 +298,20 @@ static atoll_err cpu_attention_backward(int threads, const element *query, const
   return attention(threads, &a, s, drop, PASS_BACKWARD);
 }
 
-#ifndef CPU_BF16
-atoll_err keep_attention(int threads, const float *query, const float *key, const float *lse,
-                         const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
+atoll_err KEEP(attention)(int threads, const element *query, const element *key, const float *lse,
+                          const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
   struct cpu_attention a = {
       .q = query, .k = key, .v = key, .lse = lse, .p = kept->p, .dropped = kept->dropped, .mask = kept->mask};
   return attention(threads, &a, s, drop, PASS_KEEP);
 }
 
-atoll_err keep_attention_backward(int threads, const float *query, const float *key, const float *value, const float *o,
-                                  const atoll_attention_kept *kept, const float *d_o, float *dquery, float *dkey,
-                                  float *dvalue, float *delta, const atoll_attention_shape *s, const atoll_drop *drop) {
+atoll_err KEEP(attention_backward)(int threads, const element *query, const element *key, const element *values,
+                                   const element *o, const atoll_attention_kept *kept, const element *d_o,
+                                   element *dquery, element *dkey, element *dvalue, float *delta,
+                                   const atoll_attention_shape *s, const atoll_drop *drop) {
   struct cpu_attention a = {.q = query,
                             .k = key,
-                            .v = value,
+                            .v = values,
                             .o = o,
                             .d_o = d_o,
                             .dq = dquery,
@@ -323,7 +323,6 @@ atoll_err keep_attention_backward(int threads, const float *query, const float *
                             .mask = kept->mask};
   return attention(threads, &a, s, drop, PASS_BACKWARD);
 }
-#endif
 
 /* ---- rotary positions ---- */
 
@@ -651,7 +650,7 @@ static atoll_err cpu_copy_weights(int threads, const float *w, element *y, int64
 #define TABLE_NAME   "cpu:bf16"
 #define TABLE_DTYPE  ATOLL_BF16
 #define TABLE_DECODE NULL
-#define TABLE_KEEP   NULL
+#define TABLE_KEEP   &keep_cpu_bf16
 #else
 #define TABLE        kernels_cpu
 #define TABLE_NAME   "cpu"

@@ -62,7 +62,7 @@ struct cpu_attention {
   int64_t keys; /* those behind are padding */
   int both_ways;
   float scale;
-  float *p, *dropped; /* S x S values that are kept, or NULL */
+  element *p, *dropped; /* S x S values that are kept, or NULL */
   uint8_t *mask;
   const atoll_rng_key *key; /* NULL: no dropout */
   uint32_t threshold;
@@ -73,10 +73,10 @@ struct cpu_attention {
 /* Kernels of memory policies (vec_keep.inc). */
 struct cpu_keep {
   void (*attention)(const struct cpu_attention *a);
-  void (*scale_into)(const float *x, float rstd, float *dx, int64_t C, int accumulate);
-  void (*gelu_root)(const float *x, float *t, int64_t n, int erf);
-  void (*gelu_of_root)(const float *t, float *y, int64_t n, int erf);
-  void (*gelu_root_backward)(const float *dy, const float *t, float *dx, int64_t n, int erf);
+  void (*scale_into)(const element *x, float rstd, element *dx, int64_t C, int accumulate);
+  void (*gelu_root)(const element *x, element *t, int64_t n, int erf);
+  void (*gelu_of_root)(const element *t, element *y, int64_t n, int erf);
+  void (*gelu_root_backward)(const element *dy, const element *t, element *dx, int64_t n, int erf);
 };
 
 struct cpu_vec {

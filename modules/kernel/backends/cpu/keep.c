@@ -13,17 +13,20 @@ enum { BLOCK = 16384, ROWS = 16 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* n floats of one value, as gamma, beta or statistics of the usual kernels. */
-static atoll_err constant(int64_t n, float value, float **out) {
-  *out = malloc((size_t)(n + 1) * sizeof **out);
-  if (!*out)
-    return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld constants", (long long)n);
-  for (int64_t i = 0; i < n; i++)
-    (*out)[i] = value;
-  return ATOLL_OK;
-}
+/* n numbers of one value: elements as gamma or beta of the usual kernels, floats as their statistics. */
+#define CONSTANTS(name, type, CAST)                                                                                    \
+  static atoll_err name(int64_t n, float x, type **out) {                                                              \
+    *out = malloc((size_t)(n + 1) * sizeof **out);                                                                     \
+    if (!*out)                                                                                                         \
+      return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld constants", (long long)n);                           \
+    for (int64_t i = 0; i < n; i++)                                                                                    \
+      (*out)[i] = CAST(x);                                                                                             \
+    return ATOLL_OK;                                                                                                   \
+  }
+CONSTANTS(elements, element, rounded)
+CONSTANTS(floats, float, )
 
-atoll_err keep_drop_mask(int threads, uint8_t *mask, int64_t B, int64_t inner, const atoll_drop *drop) {
+atoll_err KEEP(drop_mask)(int threads, uint8_t *mask, int64_t B, int64_t inner, const atoll_drop *drop) {
   enum { BITS = 1024 };
   uint32_t threshold = drop_threshold(drop->p);
   int64_t blocks = (inner + BITS - 1) / BITS;
@@ -39,21 +42,21 @@ atoll_err keep_drop_mask(int threads, uint8_t *mask, int64_t B, int64_t inner, c
   return ATOLL_OK;
 }
 
-atoll_err keep_drop_backward(int threads, const float *dy, const uint8_t *mask, float *dz, int64_t n, float p) {
+atoll_err KEEP(drop_backward)(int threads, const element *dy, const uint8_t *mask, element *dz, int64_t n, float p) {
   const float scale = drop_scale(p);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < n; i++)
-    dz[i] = mask[i] ? dy[i] * scale : 0;
+    dz[i] = rounded(mask[i] ? value(dy[i]) * scale : 0);
   return ATOLL_OK;
 }
 
-atoll_err keep_normalize(int threads, const float *x, float *hat, float *rstd, int64_t R, int64_t C, float eps,
-                         int rms) {
+atoll_err KEEP(normalize)(int threads, const element *x, element *hat, float *rstd, int64_t R, int64_t C, float eps,
+                          int rms) {
   const struct cpu_vec *v = cpu_vec_best();
-  float *one = NULL, *zero = NULL;
+  element *one = NULL, *zero = NULL;
   atoll_err err;
-  ATOLL_TRY_GOTO(err, done, constant(C, 1, &one));
-  ATOLL_TRY_GOTO(err, done, constant(C, 0, &zero));
+  ATOLL_TRY_GOTO(err, done, elements(C, 1, &one));
+  ATOLL_TRY_GOTO(err, done, elements(C, 0, &zero));
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
   for (int64_t r = 0; r < R; r++) {
     float mean;
@@ -71,8 +74,8 @@ done:
   return err;
 }
 
-atoll_err keep_affine(int threads, const float *hat, const float *gamma, const float *beta, float *y, int64_t R,
-                      int64_t C, int rms) {
+atoll_err KEEP(affine)(int threads, const element *hat, const element *gamma, const element *beta, element *y,
+                       int64_t R, int64_t C, int rms) {
   const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
   for (int64_t r = 0; r < R; r++)
@@ -83,15 +86,15 @@ atoll_err keep_affine(int threads, const float *hat, const float *gamma, const f
   return ATOLL_OK;
 }
 
-atoll_err keep_norm_backward_input(int threads, const float *dy, const float *hat, const float *rstd,
-                                   const float *gamma, float *dx, int64_t R, int64_t C, int rms, int accumulate) {
+atoll_err KEEP(norm_backward_input)(int threads, const element *dy, const element *hat, const float *rstd,
+                                    const element *gamma, element *dx, int64_t R, int64_t C, int rms, int accumulate) {
   const struct cpu_vec *v = cpu_vec_best();
-  float *rows = malloc((size_t)(threads * C + 1) * sizeof *rows);
+  element *rows = malloc((size_t)(threads * C + 1) * sizeof *rows);
   if (!rows)
     return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld gradients per thread", (long long)C);
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
   for (int64_t r = 0; r < R; r++) {
-    float *row = rows + omp_get_thread_num() * C;
+    element *row = rows + omp_get_thread_num() * C;
     if (rms)
       v->rmsnorm_backward_input(dy + r * C, hat + r * C, 1, gamma, row, C, 0);
     else
@@ -102,13 +105,13 @@ atoll_err keep_norm_backward_input(int threads, const float *dy, const float *ha
   return ATOLL_OK;
 }
 
-atoll_err keep_norm_backward_weight(int threads, const float *dy, const float *hat, float *dgamma, float *dbeta,
-                                    int64_t R, int64_t C, int rms) {
+atoll_err KEEP(norm_backward_weight)(int threads, const element *dy, const element *hat, float *dgamma, float *dbeta,
+                                     int64_t R, int64_t C, int rms) {
   const struct cpu_vec *v = cpu_vec_best();
   float *one = NULL, *zero = NULL;
   atoll_err err;
-  ATOLL_TRY_GOTO(err, done, constant(R, 1, &one));
-  ATOLL_TRY_GOTO(err, done, constant(R, 0, &zero));
+  ATOLL_TRY_GOTO(err, done, floats(R, 1, &one));
+  ATOLL_TRY_GOTO(err, done, floats(R, 0, &zero));
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t c = 0; c < C; c += CPU_STRIP) {
     if (rms)
@@ -122,7 +125,7 @@ done:
   return err;
 }
 
-atoll_err keep_gelu_root(int threads, const float *x, float *t, int64_t n, int erf) {
+atoll_err KEEP(gelu_root)(int threads, const element *x, element *t, int64_t n, int erf) {
   const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < n; i += BLOCK)
@@ -130,7 +133,7 @@ atoll_err keep_gelu_root(int threads, const float *x, float *t, int64_t n, int e
   return ATOLL_OK;
 }
 
-atoll_err keep_gelu_of_root(int threads, const float *t, float *y, int64_t n, int erf) {
+atoll_err KEEP(gelu_of_root)(int threads, const element *t, element *y, int64_t n, int erf) {
   const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < n; i += BLOCK)
@@ -138,7 +141,7 @@ atoll_err keep_gelu_of_root(int threads, const float *t, float *y, int64_t n, in
   return ATOLL_OK;
 }
 
-atoll_err keep_gelu_root_backward(int threads, const float *dy, const float *t, float *dx, int64_t n, int erf) {
+atoll_err KEEP(gelu_root_backward)(int threads, const element *dy, const element *t, element *dx, int64_t n, int erf) {
   const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < n; i += BLOCK)
@@ -146,24 +149,32 @@ atoll_err keep_gelu_root_backward(int threads, const float *dy, const float *t, 
   return ATOLL_OK;
 }
 
-atoll_err keep_pack8(int threads, const float *x, uint8_t *code, float *scale, int64_t R, int64_t C) {
+atoll_err KEEP(pack8)(int threads, const element *x, uint8_t *code, float *scale, int64_t R, int64_t C) {
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
   for (int64_t r = 0; r < R; r++) {
     float most = 0;
     for (int64_t c = 0; c < C; c++)
-      most = fmaxf(most, fabsf(x[r * C + c]));
+      most = fmaxf(most, fabsf(value(x[r * C + c])));
     scale[r] = most / 127;
     float inverse = most > 0 ? 127 / most : 0;
     for (int64_t c = 0; c < C; c++)
-      code[r * C + c] = (uint8_t)(x[r * C + c] * inverse + 128.5f);
+      code[r * C + c] = (uint8_t)(value(x[r * C + c]) * inverse + 128.5f);
   }
   return ATOLL_OK;
 }
 
-atoll_err keep_unpack8(int threads, const uint8_t *code, const float *scale, float *x, int64_t R, int64_t C) {
+atoll_err KEEP(unpack8)(int threads, const uint8_t *code, const float *scale, element *x, int64_t R, int64_t C) {
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
   for (int64_t r = 0; r < R; r++)
     for (int64_t c = 0; c < C; c++)
-      x[r * C + c] = (float)(code[r * C + c] - 128) * scale[r];
+      x[r * C + c] = rounded((float)(code[r * C + c] - 128) * scale[r]);
   return ATOLL_OK;
 }
+
+#define K KEEP
+#ifdef CPU_BF16
+#define KEEP_TABLE keep_cpu_bf16
+#else
+#define KEEP_TABLE keep_cpu
+#endif
+#include "submit_keep.inc"

@@ -10,11 +10,13 @@
  * sample, layer, site) and kept by none of these.
  *
  *    eager        what a framework keeps (2205.05198, table 2, with masks of a byte): eager_flash's, all dropout masks,
- * and of attention the S x S probabilities before and after dropout; 34 and 5 A B S^2 (66 and 9 in 32 bit) eager_flash
- * all that backward reads: block input, ln1, qkv, o, r1, ln2, f, gelu(f) exact20      block input, qkv, o, r1, f; norms
- * and gelu again (0) tempo        (Andoorveedu et al. 2022, by forms of our own) what norms normalised instead of their
- * input, output and the block's input, exact for any gamma; GELU's root instead of input and output, slope within 2e-5
- *                 (kernel_keep.h); attention's probabilities before dropout; qkv, o. 20 and 2 A B S^2
+ *                 and of attention the S x S probabilities before and after dropout; 34 and 5 A B S^2 (66 and 9 in
+ *                 32 bit)
+ *    eager_flash  all that backward reads: block input, ln1, qkv, o, r1, ln2, f, gelu(f)
+ *    exact20      block input, qkv, o, r1, f; norms and gelu again (0)
+ *    tempo        (Andoorveedu et al. 2022, by forms of our own) what norms normalised instead of their input, output
+ *                 and the block's input, exact for any gamma; GELU's root instead of input and output, slope within
+ *                 2e-5 (kernel_keep.h); attention's probabilities before dropout; qkv, o. 20 and 2 A B S^2
  *    tempo_flash  the same without S x S values
  *    exact18      block input, qkv, o, f; also r1 again (1/12)
  *    exact16_lossy  block input, qkv, o, r1, and f in 8 bits a value with a scale per row: not exact
@@ -26,7 +28,11 @@
  *
  * (The frontier of Korthikanti et al. 2022 and Chen et al. 2016, without masks; the last product of a block is never
  * repeated.) Other families keep the values of the same roles. `exact` means exact20. `eager`, `tempo` and
- * `exact16_lossy` need kernels that a table may lack: UNSUPPORTED then. */
+ * `exact16_lossy` need kernels that a table may lack: UNSUPPORTED then.
+ *
+ *  Largest error of a parameter's gradient, in parts of its largest element, in blocks of random weights: in f32 tempo
+ * 1e-4, exact16_lossy 5e-2; in bf16, which rounds what is kept in place of other values, eager (probabilities) 2e-2,
+ * tempo and exact16_lossy 5e-2. All others have the bits of exact20. */
 #ifndef ATOLL_LAYER_H
 #define ATOLL_LAYER_H
 
