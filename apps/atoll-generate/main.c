@@ -30,7 +30,7 @@ static const atoll_opt_def defs[] = {
     {"threads", ATOLL_OPT_INT, FIELD(threads), "0", "0..4096", "threads", "of a rank; 0 as many as OpenMP says"},
     {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes", "a rank takes no more than this; 0 sets no limit"},
     {"window", ATOLL_OPT_INT, FIELD(window), "0", "0..16777216", "tokens",
-     "recurrent engine: a token attends to this many, itself included; 0 to all before it"},
+     "a token attends to this many, itself included; 0 to all before it"},
     {"block", ATOLL_OPT_INT, FIELD(block), "0", "0..1048576", "tokens",
      "recurrent engine: attention goes over blocks of this many keys and values; 0 over all at once"},
     {0},
@@ -93,15 +93,15 @@ static atoll_err choose_engine(work *w) {
   w->by_program = name && !strcmp(name, names[1]);
   if (name && !w->by_program && strcmp(name, names[0]) != 0)
     return atoll_fail(ATOLL_USAGE, "--engine: '%s' is neither plain nor recurrent", name);
-  if (!w->by_program && (w->p.window || w->p.block))
-    return atoll_fail(ATOLL_USAGE, "generate.%s needs --engine recurrent", w->p.window ? "window" : "block");
+  if (!w->by_program && w->p.block)
+    return atoll_fail(ATOLL_USAGE, "generate.block needs --engine recurrent");
   if (w->by_program && w->p.together == GENERATE_YES)
     return atoll_fail(ATOLL_USAGE, "generate.together=yes needs --engine plain");
   return ATOLL_OK;
 }
 
 static atoll_err create_engine(work *w, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
-  const atoll_decode_params sizes = {w->p.batch, w->longest + w->p.tokens, w->longest};
+  const atoll_decode_params sizes = {w->p.batch, w->longest + w->p.tokens, w->longest, w->p.window};
   if (w->by_program) {
     ATOLL_TRY(recurrent_create(w->source.model, &w->p, &w->recurrent));
     return recurrent_bytes(&w->recurrent, &w->p, w->longest, bytes);

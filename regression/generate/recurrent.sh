@@ -1,6 +1,6 @@
 # The recurrent engine continues texts as the plain one does: a small GPT-2, alone and several together, greedily and
 # drawn, with attention over all keys at once, over blocks, and over a window that is long enough; a short window says
-# something else and keeps less.
+# something else, the same by both, and keeps less by programs.
 . "${0%/*}/../lib/case.sh"
 cat >job.yaml <<Y
 model: {preset: gpt2-tiny}
@@ -22,6 +22,7 @@ generate recurrent --engine recurrent
 generate single --engine recurrent generate.batch=2
 generate window --engine recurrent generate.window=64
 generate short --engine recurrent generate.window=8
+generate plain_short generate.window=8
 generate block --engine recurrent generate.block=16
 generate drawn generate.temperature=0.8 generate.top_k=20
 generate drawn_recurrent --engine recurrent generate.temperature=0.8 generate.top_k=20
@@ -37,13 +38,14 @@ def same(a, b):
 for other in ("recurrent", "single", "window", "block"):
     same("plain", other)
 same("drawn", "drawn_recurrent")
+same("plain_short", "short")
 assert load("short")["texts"][0]["probabilities"] != load("plain")["texts"][0]["probabilities"]
 short, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("short", "recurrent"))
 assert short < whole, (short, whole)
 P
 expect 64 atoll-generate a --prompt And --engine other
 says "'other' is neither plain nor recurrent"
-expect 64 atoll-generate a --prompt And generate.window=8
+expect 64 atoll-generate a --prompt And generate.block=8
 says 'needs --engine recurrent'
 expect 71 atoll-generate a --prompt And --engine recurrent generate.memory=10kB
 says 'parameter'

@@ -52,6 +52,11 @@ static inline double rope_frequency(const atoll_rope *r, int64_t i, int64_t head
   return f * (keep + (1 - keep) / r->factor);
 }
 
+/* The first position of a cache that a token at `at` attends to. */
+static inline int64_t cache_first(const atoll_cache *c, int64_t at) {
+  return c->window && at + 1 > c->window ? at + 1 - c->window : 0;
+}
+
 /* Entries of every host table (pick.c). */
 atoll_err kernel_pick(atoll_queue *q, const int32_t *targets, int64_t R, int64_t most, int64_t skip, int64_t n,
                       int32_t *index, int32_t *picked);

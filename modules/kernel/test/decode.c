@@ -89,16 +89,19 @@ static void attention_matches(void **state) {
   enum { R = 6, SLOTS = 4, ROOM = 700 };
   const int32_t slot[R] = {2, 0, 3, 1, 2, 0}, at[R] = {0, 16, 255, 256, 512, 699};
   struct bench ref = bench_open("cpu", "ref", 1), cpu = bench_open("cpu", "cpu", 2);
-  for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-    filled f = fill(shapes[k][0], shapes[k][1], shapes[k][2], ROOM, SLOTS, R);
-    int64_t n = R * f.c.heads * f.c.head_dim;
-    float *o = numbers(4, n, 1), *want = numbers(5, n, 1);
-    attend(&ref, &f, 0, want, slot, at, R);
-    attend(&cpu, &f, 0, o, slot, at, R);
-    close_to("o", o, want, n, 2e-6);
-    drop_numbers(o, n), drop_numbers(want, n);
-    empty(&f, R);
-  }
+  const int64_t windows[] = {0, 1, 256, 300, 1000};
+  for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+      filled f = fill(shapes[k][0], shapes[k][1], shapes[k][2], ROOM, SLOTS, R);
+      int64_t n = R * f.c.heads * f.c.head_dim;
+      float *o = numbers(4, n, 1), *want = numbers(5, n, 1);
+      f.c.window = windows[w];
+      attend(&ref, &f, 0, want, slot, at, R);
+      attend(&cpu, &f, 0, o, slot, at, R);
+      close_to("o", o, want, n, 2e-6);
+      drop_numbers(o, n), drop_numbers(want, n);
+      empty(&f, R);
+    }
   bench_close(&ref);
   bench_close(&cpu);
 }
@@ -120,6 +123,29 @@ static void rows_of_attention_stand_alone(void **state) {
   empty(&f, R);
   bench_close(&two);
   bench_close(&single);
+}
+
+/* What lies before the window, and behind the token, is not looked at. */
+static void a_window_shuts_out_the_rest(void **state) {
+  (void)state;
+  enum { ROOM = 600, WINDOW = 290 };
+  const int32_t slot = 0, at = 500;
+  const char *const kernels[] = {"cpu", "ref"};
+  for (int b = 0; b < 2; b++) {
+    struct bench bench = bench_open("cpu", kernels[b], 1);
+    filled f = fill(4, 2, 16, ROOM, 1, 1);
+    float o[2][4 * 16];
+    f.c.window = WINDOW;
+    attend(&bench, &f, 0, o[0], &slot, &at, 1);
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t t = 0; t < ROOM; t++)
+        for (int64_t d = 0; d < 16 && (t <= at - WINDOW || t > at); d++)
+          ((float *)f.c.keys)[(h * ROOM + t) * 16 + d] = ((float *)f.c.values)[(h * ROOM + t) * 16 + d] = NAN;
+    attend(&bench, &f, 0, o[1], &slot, &at, 1);
+    same_bits("o", o[0], o[1], sizeof o[0]);
+    empty(&f, 1);
+    bench_close(&bench);
+  }
 }
 
 /* Rotary positions are those of the kernel that trains, bit for bit on cpu. */
@@ -187,9 +213,13 @@ static void what_is_stored_is_what_was_given(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_match),       cmocka_unit_test(rows_of_products_stand_alone),
-      cmocka_unit_test(attention_matches),    cmocka_unit_test(rows_of_attention_stand_alone),
-      cmocka_unit_test(turns_as_in_training), cmocka_unit_test(what_is_stored_is_what_was_given),
+      cmocka_unit_test(products_match),
+      cmocka_unit_test(rows_of_products_stand_alone),
+      cmocka_unit_test(attention_matches),
+      cmocka_unit_test(rows_of_attention_stand_alone),
+      cmocka_unit_test(a_window_shuts_out_the_rest),
+      cmocka_unit_test(turns_as_in_training),
+      cmocka_unit_test(what_is_stored_is_what_was_given),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* Logits of the next token, with a cache of keys and values.
  *
  * Blocks run the forward schedule that training runs (walk.c); only attention knows of the cache (ops.c). A prompt is
- * one sample of n rows; then a call has one row per text, each at its own position. Matrix products of the latter go to
- * kernels that are bound by reading the weights and whose rows do not depend on each other, so a text comes out the
- * same whatever is generated beside it.
+ * one sample of n rows (which attend by way of the cache when the window is shorter); then a call has one row per text,
+ * each at its own position. Matrix products of the latter go to kernels that are bound by reading the weights and whose
+ * rows do not depend on each other, so a text comes out the same whatever is generated beside it.
  *
  * Bytes: the weights; the cache, [blocks, 2, slots, key heads, room, head size]; and the activations of one block for
  * the larger of a prompt and a row per slot, which layer after layer uses. */
@@ -53,7 +53,7 @@ static atoll_err check(const atoll_model *m, const atoll_decode_params *p, const
                       atoll_model_family_name(m));
   if (!k->decode)
     return atoll_fail(ATOLL_UNSUPPORTED, "kernels '%s' cannot generate", k->name);
-  if (p->slots < 1 || p->slots > INT32_MAX || p->prompt < 1 || p->room < p->prompt)
+  if (p->slots < 1 || p->slots > INT32_MAX || p->prompt < 1 || p->room < p->prompt || p->window < 0)
     return atoll_fail(ATOLL_USAGE,
                       "%lld texts of %lld tokens, prompts of %lld: at least 1 of each, and a prompt is part "
                       "of its text",
@@ -206,7 +206,7 @@ int64_t atoll_decode_length(const atoll_decode *d, int slot) { return d->length[
 int64_t atoll_decode_bytes_read(const atoll_decode *d, const int *slot, int64_t n) {
   int64_t each = (int64_t)atoll_dtype_bytes(d->e.kernels->dtype), tokens = 0;
   for (int64_t i = 0; i < n; i++)
-    tokens += d->length[slot[i]] + 1;
+    tokens += d->p.window && d->length[slot[i]] >= d->p.window ? d->p.window : d->length[slot[i]] + 1;
   return each * (atoll_model_matmul_elements(d->m) +
                  2 * tokens * d->config->layers * d->config->kv_heads * head_dim(d->config));
 }
@@ -240,7 +240,11 @@ static atoll_err run(atoll_decode *d, int single, int64_t R, int64_t n) {
   const atoll_model_params *c = d->config;
   size_t half = (size_t)half_bytes(c, &d->p, d->e.kernels->dtype);
   atoll_call call = {.B = single ? R : 1, .S = single ? 1 : R};
-  layer_cache cache = {.c = {.heads = c->heads, .kv_heads = c->kv_heads, .room = d->p.room, .head_dim = head_dim(c)},
+  layer_cache cache = {.c = {.heads = c->heads,
+                             .kv_heads = c->kv_heads,
+                             .room = d->p.room,
+                             .head_dim = head_dim(c),
+                             .window = d->p.window},
                        .slot = d->slot,
                        .at = d->at,
                        .single = single};

@@ -159,7 +159,7 @@ static atoll_err attention_forward(const op_run *r) {
     atoll_cache c = r->l->cache->c;
     c.scale = shape.scale, c.q_row = shape.q_row, c.kv_row = shape.kv_row;
     ATOLL_TRY(attention_store(r, &c));
-    if (single_tokens(r))
+    if (single_tokens(r) || (c.window && r->l->R > c.window))
       return KERNELS->decode->attention(QUEUE, part_of(r, 0, 0), out_of(r), &c, r->l->cache->slot, r->l->cache->at,
                                         r->l->R);
   }

@@ -19,9 +19,9 @@ static void fill(const atoll_model *m, int i, const atoll_tensor *t) {
 }
 
 static text_rig open_texts(const atoll_model *m, const char *device, const char *kernels, int threads, int64_t slots,
-                           int64_t room, int64_t prompt) {
+                           int64_t room, int64_t prompt, int64_t window) {
   text_rig t = {.r = rig_open(m, device, kernels, threads, 0)};
-  atoll_decode_params p = {slots, room, prompt};
+  atoll_decode_params p = {slots, room, prompt, window};
   OK(atoll_decode_create(m, &p, &t.r.e, &t.d));
   for (int i = 0; i < atoll_model_params_count(m); i++)
     fill(m, i, &atoll_decode_weights(t.d)[i]);
@@ -80,8 +80,8 @@ static atoll_model *model_like(const kind *k) {
   return m;
 }
 
-static void cached(const atoll_model *m, const char *device, const char *kernels, int64_t prompt) {
-  text_rig t = open_texts(m, device, kernels, 1, 2, CONTEXT, CONTEXT);
+static void cached(const atoll_model *m, const char *device, const char *kernels, int64_t prompt, int64_t window) {
+  text_rig t = open_texts(m, device, kernels, 1, 2, CONTEXT, CONTEXT, window);
   int32_t tokens[CONTEXT];
   const float *got, *want;
   float kept[VOCAB];
@@ -104,10 +104,12 @@ static void a_cache_changes_no_logits(void **state) {
   (void)state;
   for (size_t k = 0; k < KINDS; k++) {
     atoll_model *m = model_like(&kinds[k]);
-    cached(m, "cpu", "cpu", 1);
-    cached(m, "cpu", "cpu", 17);
-    cached(m, "cpu", "ref", 6);
-    cached(m, "async", "cpu", CONTEXT - 1);
+    cached(m, "cpu", "cpu", 1, 0);
+    cached(m, "cpu", "cpu", 17, 0);
+    cached(m, "cpu", "ref", 6, 0);
+    cached(m, "async", "cpu", CONTEXT - 1, 0);
+    cached(m, "cpu", "cpu", 17, 6); /* prompts longer than the window, and texts that grow beyond it */
+    cached(m, "cpu", "ref", 3, 6);
     atoll_model_destroy(&m);
   }
 }
@@ -117,7 +119,7 @@ static void logits_have_the_loss_of_training(void **state) {
   (void)state;
   for (size_t k = 0; k < KINDS; k++) {
     atoll_model *m = model_like(&kinds[k]);
-    text_rig t = open_texts(m, "cpu", "cpu", 1, 1, CONTEXT, CONTEXT);
+    text_rig t = open_texts(m, "cpu", "cpu", 1, 1, CONTEXT, CONTEXT, 0);
     atoll_stage *s = NULL;
     atoll_stage_params p = {.first = 0, .last = atoll_model_layers(m), .B = 1, .S = CONTEXT};
     atoll_call call = {.B = 1, .S = CONTEXT - 1};
@@ -157,8 +159,8 @@ static void texts_do_not_depend_on_their_neighbours(void **state) {
   const int64_t prompt[TEXTS] = {5, 1, 19};
   for (size_t k = 0; k < KINDS; k++) {
     atoll_model *m = model_like(&kinds[k]);
-    text_rig alone = open_texts(m, "cpu", "cpu", 1, 1, CONTEXT, 19);
-    text_rig beside = open_texts(m, "cpu", "cpu", 2, TEXTS + 1, CONTEXT, 19);
+    text_rig alone = open_texts(m, "cpu", "cpu", 1, 1, CONTEXT, 19, 0);
+    text_rig beside = open_texts(m, "cpu", "cpu", 2, TEXTS + 1, CONTEXT, 19, 0);
     static float bits[TEXTS][STEPS + 1][VOCAB];
     int32_t tokens[TEXTS][CONTEXT];
     const float *logits;
@@ -196,12 +198,12 @@ static void texts_do_not_depend_on_their_neighbours(void **state) {
 
 static void bytes_are_exact(void **state) {
   (void)state;
-  const atoll_decode_params sizes[] = {{1, 1, 1}, {3, CONTEXT, 17}, {7, 23, 2}, {40, 9, 9}};
+  const atoll_decode_params sizes[] = {{1, 1, 1, 0}, {3, CONTEXT, 17, 0}, {7, 23, 2, 5}, {40, 9, 9, 0}};
   for (size_t k = 0; k < KINDS; k++)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
       atoll_model *m = model_like(&kinds[k]);
       const atoll_model_params *c = atoll_model_config(m);
-      text_rig t = open_texts(m, "cpu", "cpu", 1, sizes[i].slots, sizes[i].room, sizes[i].prompt);
+      text_rig t = open_texts(m, "cpu", "cpu", 1, sizes[i].slots, sizes[i].room, sizes[i].prompt, sizes[i].window);
       int64_t bytes[ATOLL_MEM_CATEGORIES], cache;
       OK(atoll_decode_bytes(m, &sizes[i], t.r.e.kernels, bytes));
       for (int j = 0; j < ATOLL_MEM_CATEGORIES; j++)
@@ -218,7 +220,7 @@ static void bytes_are_exact(void **state) {
 static void no_memory_leaves_nothing_behind(void **state) {
   (void)state;
   atoll_model *m = model_like(&kinds[0]);
-  atoll_decode_params p = {2, CONTEXT, 5};
+  atoll_decode_params p = {2, CONTEXT, 5, 0};
   atoll_decode *d = NULL;
   int failures = 0;
   for (int nth = 1; !d; nth++) {
@@ -255,16 +257,16 @@ static void refuses_what_does_not_fit(void **state) {
   int32_t tokens[CONTEXT];
   int slot[2] = {0, 0};
   make_text(CONTEXT, VOCAB, 0, tokens);
-  text_rig t = open_texts(m, "cpu", "cpu", 1, 2, 8, 7);
+  text_rig t = open_texts(m, "cpu", "cpu", 1, 2, 8, 7, 0);
   REFUSES(ATOLL_USAGE, "the model's context is 41",
-          atoll_decode_create(m, &(atoll_decode_params){1, CONTEXT + 1, 5}, &t.r.e, &d));
+          atoll_decode_create(m, &(atoll_decode_params){1, CONTEXT + 1, 5, 0}, &t.r.e, &d));
   REFUSES(ATOLL_USAGE, "a prompt is part of its text",
-          atoll_decode_create(m, &(atoll_decode_params){1, 5, 6}, &t.r.e, &d));
-  REFUSES(ATOLL_USAGE, "0 texts", atoll_decode_create(m, &(atoll_decode_params){0, 5, 5}, &t.r.e, &d));
+          atoll_decode_create(m, &(atoll_decode_params){1, 5, 6, 0}, &t.r.e, &d));
+  REFUSES(ATOLL_USAGE, "0 texts", atoll_decode_create(m, &(atoll_decode_params){0, 5, 5, 0}, &t.r.e, &d));
   atoll_model_params_init(&b);
   snprintf(b.preset, sizeof b.preset, "bert-tiny");
   OK(atoll_model_create(&b, &bert));
-  REFUSES(ATOLL_UNSUPPORTED, "family bert", atoll_decode_create(bert, &(atoll_decode_params){1, 5, 5}, &t.r.e, &d));
+  REFUSES(ATOLL_UNSUPPORTED, "family bert", atoll_decode_create(bert, &(atoll_decode_params){1, 5, 5, 0}, &t.r.e, &d));
   assert_null(d);
   REFUSES(ATOLL_USAGE, "a prompt of 0 tokens", atoll_decode_prompt(t.d, 0, tokens, 0, &logits));
   REFUSES(ATOLL_USAGE, "expected 1 to 7", atoll_decode_prompt(t.d, 0, tokens, 8, &logits));

@@ -90,8 +90,10 @@ static atoll_err cpu_decode_attention(int threads, const float *query, float *o,
                                       const int32_t *slot, const int32_t *at, int64_t R) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t D = c->head_dim, K = c->kv_heads, queries = c->heads / K, most = 0;
-  for (int64_t r = 0; r < R; r++)
-    most = at[r] + 1 > most ? at[r] + 1 : most;
+  for (int64_t r = 0; r < R; r++) {
+    int64_t live = at[r] + 1 - cache_first(c, at[r]);
+    most = live > most ? live : most;
+  }
   int64_t pieces = (most + PIECE - 1) / PIECE, stride = (2 + D) * queries, tasks = R * K * pieces;
   if (tasks == 0)
     return ATOLL_OK;
@@ -104,7 +106,7 @@ static atoll_err cpu_decode_attention(int threads, const float *query, float *o,
   {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t k = 0; k < tasks; k++) {
-      int64_t i = k % pieces, h = k / pieces % K, r = k / pieces / K, first = i * PIECE;
+      int64_t i = k % pieces, h = k / pieces % K, r = k / pieces / K, first = cache_first(c, at[r]) + i * PIECE;
       int64_t n = at[r] + 1 - first < PIECE ? at[r] + 1 - first : PIECE, head = (slot[r] * K + h) * c->room + first;
       float *to = part + k * stride;
       if (n > 0)
@@ -115,8 +117,8 @@ static atoll_err cpu_decode_attention(int threads, const float *query, float *o,
 #pragma omp for schedule(static)
     for (int64_t k = 0; k < R * c->heads; k++) {
       int64_t r = k / c->heads, h = k % c->heads;
-      together(part + (r * K + h / queries) * pieces * stride, (at[r] + PIECE) / PIECE, stride, queries, h % queries, D,
-               o + k * D);
+      int64_t mine = (at[r] - cache_first(c, at[r]) + PIECE) / PIECE;
+      together(part + (r * K + h / queries) * pieces * stride, mine, stride, queries, h % queries, D, o + k * D);
     }
   }
   free(part);

@@ -82,9 +82,10 @@ static atoll_err ref_decode_attention(int threads, const float *query, float *o,
     return atoll_fail(ATOLL_NOMEM, "scores of %lld positions", (long long)c->room);
   for (int64_t r = 0; r < R; r++)
     for (int64_t h = 0; h < c->heads; h++) {
-      int64_t head = (slot[r] * K + h / (c->heads / K)) * c->room * D;
+      int64_t head = (slot[r] * K + h / (c->heads / K)) * c->room * D, first = cache_first(c, at[r]);
+      head += first * D;
       one_head(query + r * c->q_row + h * D, (const float *)c->keys + head, (const float *)c->values + head, c,
-               at[r] + 1, score, o + (r * c->heads + h) * D);
+               at[r] + 1 - first, score, o + (r * c->heads + h) * D);
     }
   free(score);
   return ATOLL_OK;

@@ -72,6 +72,7 @@ typedef struct atoll_cache {
   int64_t heads, kv_heads, room, head_dim;
   float scale;
   int64_t q_row, kv_row;
+  int64_t window; /* a token attends to this many, itself included; 0: to all before it */
 } atoll_cache;
 
 /** What generating needs: one token a row, row r at position at[r] of slot[r] of a cache (both [R], borrowed until the
@@ -86,7 +87,8 @@ typedef struct atoll_decode_kernels {
   /* key and value [R, kv_heads, head_dim] into the cache */
   atoll_err (*store)(atoll_queue *q, const void *key, const void *value, const atoll_cache *c, const int32_t *slot,
                      const int32_t *at, int64_t R);
-  /* query, o [R, heads, head_dim]: attention to positions 0 .. at[r] of the cache */
+  /* query, o [R, heads, head_dim]: attention to positions 0 .. at[r] of the cache, or the
+     last `window` of them */
   atoll_err (*attention)(atoll_queue *q, const void *query, void *o, const atoll_cache *c, const int32_t *slot,
                          const int32_t *at, int64_t R);
 } atoll_decode_kernels;

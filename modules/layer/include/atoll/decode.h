@@ -23,6 +23,7 @@ typedef struct atoll_decode_params {
   int64_t slots;  /* texts at a time */
   int64_t room;   /* tokens of a text at most, the prompt's included; at most the model's context */
   int64_t prompt; /* tokens of a prompt at most */
+  int64_t window; /* a token attends to this many, itself included; 0: to all before it */
 } atoll_decode_params;
 
 /** Bytes of the cache: keys and values, in every block, of `room` tokens in every slot. */
