@@ -182,7 +182,7 @@ static void curve(void **state) {
     atoll_model *m = make(i, 0);
     int64_t n = atoll_model_elements(m);
     double *want = recorded(names[i], R + n + STEPS), worst[2] = {0};
-    rig r = rig_open(m, "cpu", "cpu", 2, 0);
+    rig r = rig_open(m, "cpu", "cpu", 1, 0);
     atoll_stage *s = NULL;
     const atoll_stage_params p = {.last = L + 2, .B = B, .S = S, .slots = 1, .partials = 1, .train = 1};
     const atoll_tensor *t;
@@ -323,7 +323,8 @@ static void lengths(void **state) {
         if (!(fabs((double)got.grad[e] - want.grad[e]) <= 1e-5 * most))
           fail_msg("%s, %lld tokens, gradient %lld: %.9g, by ref %.9g, largest %.3g", names[i], (long long)seq,
                    (long long)e, got.grad[e], want.grad[e], most);
-      is_slope(names[i], &ref, TWO, seq, &given, &want);
+      if (i % 2 == 0) /* their siblings have the same blocks */
+        is_slope(names[i], &ref, TWO, seq, &given, &want);
       result_free(&got);
       result_free(&want);
       rig_close(&cpu);
@@ -355,7 +356,7 @@ static void bits(void **state) {
       rig r = rig_open(m, "cpu", "cpu", 1, 0);
       result expected = run_samples(&r, whole, 1, ATOLL_POLICY_EXACT20, 1, S, B, set, &given);
       rig_close(&r);
-      for (int p = 0; p < ATOLL_POLICIES; p++)
+      for (int p = 0; p < ATOLL_POLICIES && drop; p++)
         if (p != ATOLL_POLICY_TEMPO && p != ATOLL_POLICY_TEMPO_FLASH && p != ATOLL_POLICY_EXACT16_LOSSY)
           one_way(m, "cpu", 1, whole, 1, (atoll_policy)p, &given, &expected);
       for (int k = 0; k < 4; k++)
