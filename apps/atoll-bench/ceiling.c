@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "atoll/agree.h"
+#include "atoll/gemm.h"
 #include "atoll/kernel.h"
 
 static const int64_t shapes[][3] = {

@@ -1,5 +1,6 @@
 /* atoll-bench: benchmarks. See bench.h for what they have in common. */
 #include <mpi.h>
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 
 #include "atoll/agree.h"
 #include "atoll/file.h"
+#include "atoll/gemm.h"
 #include "atoll/kernel.h"
 #include "atoll/log.h"
 #include "atoll/plugin.h"
@@ -157,6 +159,25 @@ static atoll_err set_dtype(const atoll_cli *cli, atoll_opts *opts) {
   return atoll_opts_set(opts, assignment);
 }
 
+/* Before anything is measured; said in the figures. */
+static atoll_err choose_products(json_t *out) {
+  const atoll_kernels *kernels;
+  atoll_gemm_choice c;
+  const char *name;
+  ATOLL_TRY(atoll_gemm_choose(MPI_COMM_WORLD, omp_get_max_threads(), NULL, &c));
+  ATOLL_TRY(atoll_kernels_get("auto:cpu", &kernels));
+  if (!out)
+    return ATOLL_OK;
+  json_object_set_new(out, "kernels", json_string(atoll_kernels_describe(kernels)));
+  json_t *gflops = json_object();
+  for (int i = 0; i < ATOLL_GEMM_WAYS && atoll_gemm_library(i, &name); i++)
+    json_object_set_new(gflops, name, c.gflops[i] > 0 ? json_real(c.gflops[i]) : json_null());
+  (void)atoll_gemm_library(c.way, &name);
+  json_object_set_new(out, "products",
+                      json_pack("{s:s,s:b,s:o}", "by", name, "remembered", c.remembered, "gflops", gflops));
+  return ATOLL_OK;
+}
+
 static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
   const char *name = atoll_cli_operand(cli, 0), *names[BENCHES];
   const bench *b = NULL;
@@ -175,7 +196,6 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
   ATOLL_TRY(atoll_mpi_check_world(MPI_COMM_WORLD));
   ATOLL_TRY(atoll_plugins_load());
   json_t *out = rank == 0 ? json_object() : NULL;
-  const atoll_kernels *kernels = NULL;
   if (cleared)
     atoll_say("OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE were set and are cleared for this benchmark");
   if (out) {
@@ -183,9 +203,8 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
     json_object_set_new(out, "program", json_string("atoll-bench"));
     json_object_set_new(out, "version", json_string(atoll_version()));
     json_object_set_new(out, "openblas_pins_cleared", json_boolean(cleared));
-    if (atoll_kernels_get("auto:cpu", &kernels) == ATOLL_OK)
-      json_object_set_new(out, "kernels", json_string(atoll_kernels_describe(kernels)));
   }
+  ATOLL_TRY(choose_products(out));
   atoll_err err = b->run(cli, job, atoll_cli_opts((atoll_cli *)(uintptr_t)cli), out);
   if (err == ATOLL_OK && rank == 0)
     err = write_figures(cli, out);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "atoll/clock.h"
+#include "atoll/gemm.h"
 #include "atoll/kernel.h"
 #include "atoll/log.h"
 #include "atoll/rl.h"

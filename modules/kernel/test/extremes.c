@@ -1,5 +1,6 @@
 /* Numbers at the edge: NaN and infinity are never hidden, scores far apart give exact zeros and ones, empty work is
  * nothing. */
+#include "atoll/gemm.h"
 #include "kernel_test.h"
 
 static struct bench t;

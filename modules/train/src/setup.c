@@ -12,6 +12,7 @@
 #include "atoll/clock.h"
 #include "atoll/fault.h"
 #include "atoll/file.h"
+#include "atoll/gemm.h"
 #include "atoll/log.h"
 
 /* Name a phase, pass its fault point. */
@@ -85,8 +86,7 @@ static atoll_err open_device(session *s) {
   ATOLL_TRY(train_kernels(s->job, s->device, &s->kernels));
   ATOLL_TRY(atoll_queue_create(s->device, "compute", &s->compute));
   ATOLL_TRY(atoll_queue_create(s->device, "comm", &s->messages));
-  atoll_debug("device %s, %d threads%s, kernels %s", kind, s->threads, bound ? ", bound" : "",
-              atoll_kernels_describe(s->kernels));
+  atoll_debug("device %s, %d threads%s", kind, s->threads, bound ? ", bound" : "");
   return ATOLL_OK;
 }
 
@@ -100,6 +100,10 @@ static atoll_err find_devices(session *s) {
                                    s->rank, s->topo->devices, s->size);
   ATOLL_TRY_ALL(s->mpi, err);
   ATOLL_TRY_ALL(s->mpi, open_device(s));
+  atoll_gemm_choice choice;
+  phase(s, "matrix products");
+  ATOLL_TRY(atoll_gemm_choose(s->mpi, s->threads, NULL, &choice));
+  atoll_debug("kernels %s", atoll_kernels_describe(s->kernels));
   if (s->job->topo.probe) {
     phase(s, "probe");
     ATOLL_TRY(atoll_topo_probe(s->world, &s->job->topo, s->device, s->topo));

@@ -46,16 +46,6 @@ const struct cpu_vec *cpu_vec_best(void) {
 }
 
 #ifndef CPU_BF16 /* what does not depend on the type */
-const char *kernels_cpu_describe(void) {
-  static char text[320];
-  static _Atomic int done;
-  if (!done) { /* every caller writes the same bytes */
-    snprintf(text, sizeof text, "cpu: GEMM by %s; vectors %s", cpu_gemm_describe(), cpu_vec_best()->name);
-    done = 1;
-  }
-  return text;
-}
-
 void *cpu_alloc(size_t bytes) {
   const size_t huge = (size_t)2 << 20, align = bytes >= huge ? huge : 64;
   void *p = aligned_alloc(align, (bytes + align - 1) / align * align);

@@ -149,7 +149,6 @@ const struct cpu_vec *cpu_vec_best(void);
  * NULL) is added to each row. The result does not depend on threads. */
 atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                    const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
-const char *cpu_gemm_describe(void);
 
 /* 64-byte aligned, in huge pages where the system grants them (measured: a quarter less time for products); free()
  * releases it. */

@@ -5,13 +5,11 @@
  * one thread is allowed). The inner dimension is never split between threads. So the result is the same, bit for bit,
  * for any number of threads.
  *
- * Which way: a fixed rule, not a measurement, because a choice that follows timing noise would let two ranks, or two
- * runs, differ in the last bits. The rule follows measurements (atoll_gemm_rate() repeats them):
- *   AVX2 without AVX-512   packed products of our own (gemm_packed.c); products of few rows or columns go to oneDNN
- *   AVX-512                oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than itself
- *                          and obeys OPENBLAS_CORETYPE, which sites set
- *   outside x86-64         OpenBLAS; oneDNN falls back to plain loops there
- * ATOLL_TEST_GEMM=packed|onednn|openblas overrides. */
+ * Which way: as atoll_gemm_choose() measured, else by a rule that follows measurements (atoll_gemm_rate() repeats
+ * them): AVX2 without AVX-512   packed products of our own (gemm_packed.c); products of few rows or columns go to
+ * oneDNN AVX-512                oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than
+ * itself and obeys OPENBLAS_CORETYPE, which sites set outside x86-64         OpenBLAS; oneDNN falls back to plain loops
+ * there ATOLL_TEST_GEMM=packed|onednn|openblas overrides. */
 #include "cpu_impl.h"
 
 #include <cblas.h>
@@ -23,6 +21,7 @@
 #include <string.h>
 
 #include "gemm_impl.h"
+#include "kernel_impl.h"
 
 atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B,
                       int64_t ldb, int beta, float *C, int64_t ldc) {
@@ -47,9 +46,8 @@ atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const f
 }
 
 static struct {
-  gemm_call call;
-  int packed; /* where it serves; `call` takes the rest */
-  char text[256];
+  int way;
+  char text[320];
 } chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -76,39 +74,92 @@ static const char *onednn_isa(void) {
   }
 }
 
-static void choose_library(void) {
-#if defined(__x86_64__)
-  int onednn = 1, packed = cpu_vec_best()->width == 8;
-  const char *why = packed ? "the CPU has AVX2 and no AVX-512" : "it generates code for this CPU";
-#else
-  int onednn = 0, packed = 0;
-  const char *why = "oneDNN has no fast f32 code outside x86-64";
-#endif
-  const char *wanted = getenv("ATOLL_TEST_GEMM");
-  if (wanted && (!strcmp(wanted, "packed") || !strcmp(wanted, "onednn") || !strcmp(wanted, "openblas"))) {
-    packed = !strcmp(wanted, "packed");
-    onednn = strcmp(wanted, "openblas") != 0;
-    why = "ATOLL_TEST_GEMM";
-  }
-  chosen.call = onednn ? gemm_onednn : gemm_openblas;
-  chosen.packed = packed;
-  const dnnl_version_t *v = dnnl_version();
-  char library[96];
-  if (onednn)
-    snprintf(library, sizeof library, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch, onednn_isa());
-  else
-    snprintf(library, sizeof library, "OpenBLAS %s", gemm_openblas_core());
-  if (packed)
-    snprintf(chosen.text, sizeof chosen.text, "packed tiles %s (%s), few rows or columns by %s", cpu_vec_best()->name,
-             why, library);
-  else
-    snprintf(chosen.text, sizeof chosen.text, "%s (%s)", library, why);
+static int way_named(const char *name) {
+  const char *known;
+  for (int i = 0; name && i < ATOLL_GEMM_WAYS && atoll_gemm_library(i, &known); i++)
+    if (!strcmp(name, known))
+      return i;
+  return -1;
 }
 
-const char *gemm_openblas_core(void) { return openblas_get_corename(); }
+int gemm_forced(void) { return way_named(getenv("ATOLL_TEST_GEMM")) >= 0; }
 
-const char *cpu_gemm_describe(void) {
-  (void)pthread_once(&once, choose_library);
+int gemm_rule(void) {
+  int wanted = way_named(getenv("ATOLL_TEST_GEMM"));
+  if (wanted >= 0)
+    return wanted;
+#if defined(__x86_64__)
+  return cpu_vec_best()->width == 8 ? GEMM_PACKED : GEMM_ONEDNN;
+#else
+  return GEMM_OPENBLAS;
+#endif
+}
+
+static const char *why(void) {
+  if (gemm_forced())
+    return "ATOLL_TEST_GEMM";
+#if defined(__x86_64__)
+  return cpu_vec_best()->width == 8 ? "the CPU has AVX2 and no AVX-512" : "it generates code for this CPU";
+#else
+  return "oneDNN has no fast f32 code outside x86-64";
+#endif
+}
+
+/* Products of few rows or columns, where packing costs more than it saves, are a library's; so are all, where no way is
+ * packed. */
+static gemm_call library_of(int way) {
+#if defined(__x86_64__)
+  return way == GEMM_OPENBLAS ? gemm_openblas : gemm_onednn;
+#else
+  return way == GEMM_ONEDNN ? gemm_onednn : gemm_openblas;
+#endif
+}
+
+static void library_text(int way, char *to, size_t n) {
+  const dnnl_version_t *v = dnnl_version();
+  if (library_of(way) == gemm_onednn)
+    (void)snprintf(to, n, "oneDNN %d.%d.%d %s", v->major, v->minor, v->patch, onednn_isa());
+  else
+    (void)snprintf(to, n, "OpenBLAS %s", openblas_get_corename());
+}
+
+const char *gemm_versions(void) {
+  static char text[192]; /* every caller writes the same bytes */
+  char onednn[64], openblas[64];
+  library_text(GEMM_ONEDNN, onednn, sizeof onednn);
+  library_text(GEMM_OPENBLAS, openblas, sizeof openblas);
+  (void)snprintf(text, sizeof text, "%s, %s, packed %s", onednn, openblas, cpu_vec_best()->name);
+  return text;
+}
+
+static void use(int way, const char *because) {
+  char library[96];
+  library_text(way, library, sizeof library);
+  chosen.way = way;
+  if (way == GEMM_PACKED)
+    (void)snprintf(chosen.text, sizeof chosen.text,
+                   "cpu: GEMM by packed tiles %s (%s), few rows or columns by %s; vectors %s", cpu_vec_best()->name,
+                   because, library, cpu_vec_best()->name);
+  else
+    (void)snprintf(chosen.text, sizeof chosen.text, "cpu: GEMM by %s (%s); vectors %s", library, because,
+                   cpu_vec_best()->name);
+}
+
+static void use_rule(void) { use(gemm_rule(), why()); }
+
+void gemm_use(const atoll_gemm_choice *c) {
+  char because[128];
+  (void)pthread_once(&once, use_rule);
+  if (c->gflops[c->way] > 0) {
+    (void)snprintf(because, sizeof because, "%s: packed %.0f, oneDNN %.0f, OpenBLAS %.0f GFLOP/s",
+                   c->remembered ? "as measured before" : "measured", c->gflops[GEMM_PACKED], c->gflops[GEMM_ONEDNN],
+                   c->gflops[GEMM_OPENBLAS]);
+    use(c->way, because);
+  }
+}
+
+const char *kernels_cpu_describe(void) {
+  (void)pthread_once(&once, use_rule);
   return chosen.text;
 }
 
@@ -181,16 +232,15 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
   return err == ATOLL_OK ? ATOLL_OK : atoll_fail(err, "%s", message);
 }
 
-atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
-                   const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
-  (void)pthread_once(&once, choose_library);
+atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
+                  const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
   if (K == 0) { /* an empty sum; libraries differ in what they do with it */
     for (int64_t i = 0; i < M; i++)
       for (int64_t j = 0; j < N; j++)
         C[i * ldc + j] = (beta ? C[i * ldc + j] : 0) + (bias ? bias[j] : 0);
     return ATOLL_OK;
   }
-  if (chosen.packed && gemm_packed_serves(M, N)) {
+  if (way == GEMM_PACKED && gemm_packed_serves(M, N)) {
     const gemm_product g = {.M = M,
                             .N = N,
                             .K = K,
@@ -202,5 +252,11 @@ atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K,
                             .bias = bias};
     return gemm_packed(threads, &g);
   }
-  return gemm_blocked(chosen.call, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+  return gemm_blocked(library_of(way), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+}
+
+atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
+                   const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
+  (void)pthread_once(&once, use_rule);
+  return gemm_by(chosen.way, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
 }

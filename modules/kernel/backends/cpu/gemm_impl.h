@@ -2,6 +2,7 @@
 #ifndef ATOLL_GEMM_IMPL_H
 #define ATOLL_GEMM_IMPL_H
 
+#include "atoll/gemm.h"
 #include "cpu_impl.h"
 
 /* One sequential product of one library. Shapes as in cpu_gemm(). */
@@ -11,7 +12,15 @@ atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const flo
                       int64_t ldb, int beta, float *C, int64_t ldc);
 atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B,
                         int64_t ldb, int beta, float *C, int64_t ldc);
-const char *gemm_openblas_core(void);
+/* In the order of atoll_gemm_library(). */
+enum { GEMM_ONEDNN, GEMM_OPENBLAS, GEMM_PACKED, GEMM_FMA_LOOP };
+/* cpu_gemm() by one of atoll_gemm_library(). */
+atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
+                  const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
+int gemm_rule(void);   /* the way for this processor when nothing was measured */
+int gemm_forced(void); /* ATOLL_TEST_GEMM says which */
+void gemm_use(const atoll_gemm_choice *c);
+const char *gemm_versions(void); /* of libraries and vectors; static */
 atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A,
                        int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
 

@@ -10,7 +10,6 @@
 #include "kernel_impl.h"
 
 static const char *const libraries[] = {"onednn", "openblas", "packed", "fma-loop"};
-enum { ONEDNN, OPENBLAS, PACKED, FMA_LOOP };
 #define LIBRARIES ((int)(sizeof libraries / sizeof libraries[0]))
 
 int atoll_gemm_library(int i, const char **name) {
@@ -75,7 +74,7 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
                       "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive",
                       (long long)M, (long long)N, (long long)K, threads, repetitions);
   double best = 0;
-  if (which == FMA_LOOP) {
+  if (which == GEMM_FMA_LOOP) {
     for (int r = 0; r < repetitions; r++) {
       double flop, s = fma_seconds(threads, &flop);
       best = s > 0 && flop / s > best ? flop / s : best;
@@ -85,7 +84,7 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   }
   float *A, *B, *C;
   ATOLL_TRY(buffers(M, N, K, threads, &A, &B, &C));
-  gemm_call call = which == OPENBLAS ? gemm_openblas : gemm_onednn;
+  gemm_call call = which == GEMM_OPENBLAS ? gemm_openblas : gemm_onednn;
   const gemm_product packed = {M, N, K, {A, K, 1, 0}, {B, K, 1, 0}, C, N, 0, 0, NULL};
   atoll_err err = ATOLL_OK;
   int before = omp_get_max_threads();
@@ -93,7 +92,7 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
    */
   for (int r = 0; r < 2 * (repetitions + 1) && err == ATOLL_OK; r++) {
     double t = atoll_clock_now();
-    if (which == PACKED) {
+    if (which == GEMM_PACKED) {
       err = gemm_packed(threads, &packed);
     } else if (r % 2 == 0) {
       err = gemm_blocked(call, threads, 0, 1, M, N, K, A, K, B, K, 0, C, N, NULL);

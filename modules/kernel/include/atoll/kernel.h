@@ -232,11 +232,5 @@ ATOLL_API void atoll_kernels_profile(int on);
 /** Entry i, longest time first; 0 past the end. */
 ATOLL_API int atoll_kernels_profile_entry(int i, atoll_kernel_time *out);
 
-/** Best GFLOP/s of a library for one GEMM shape, for benchmarks: library i of those compiled in ("onednn", "openblas",
- * "packed" (our own), "fma-loop"); 0 past the end. */
-ATOLL_API int atoll_gemm_library(int i, const char **name);
-ATOLL_API atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
-                                    double *best_gflops);
-
 ATOLL_END_C
 #endif

@@ -1,0 +1,41 @@
+/** By whom the f32 products of the cpu kernels are computed: a library, or our own packed products. Whoever never asks
+ * gets what a fixed rule says of the instruction set; results of two differ in the last bits. */
+#ifndef ATOLL_GEMM_H
+#define ATOLL_GEMM_H
+
+#include <mpi.h>
+#include <stdint.h>
+
+#include "atoll/err.h"
+
+ATOLL_BEGIN_C
+
+/** Best GFLOP/s of a library for one GEMM shape, for benchmarks: library i of those compiled in ("onednn", "openblas",
+ * "packed" (our own), "fma-loop"); 0 past the end. */
+ATOLL_API int atoll_gemm_library(int i, const char **name);
+ATOLL_API atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
+                                    double *best_gflops);
+
+enum { ATOLL_GEMM_WAYS = 3 }; /* the first of atoll_gemm_library(), which are those that can be chosen */
+
+typedef struct atoll_gemm_choice {
+  int way;                        /* of atoll_gemm_library() */
+  int remembered;                 /* 1: as a file said, 0: measured now */
+  double gflops[ATOLL_GEMM_WAYS]; /* as measured; all 0 where nothing was, because ATOLL_TEST_GEMM says what to take */
+} atoll_gemm_choice;
+
+/** Choose by measurement and use from here on, for all products of this process. Collective on comm; no product may be
+ * under way.
+ *
+ *  The three products of a linear layer, forward and backward, are timed by each way with `threads` threads, in turns;
+ * the least time counts, as other load only adds to it, and what the fixed rule says stays unless another is faster by
+ * more than a twentieth. Ranks whose processor and libraries are alike have one choice, that of the first of them,
+ * whatever their threads, so that plans that divide work otherwise keep their bits; it is remembered in `path` (NULL:
+ * "gemm-DIGEST.yaml" of the user's cache, see cache.h). A file that is damaged, was made on another processor or by
+ * other libraries, or cannot be written, is told of (WARN) and costs a measurement.
+ *
+ *  NOMEM, INTERNAL: a product could not be computed. */
+ATOLL_API atoll_err atoll_gemm_choose(MPI_Comm comm, int threads, const char *path, atoll_gemm_choice *out);
+
+ATOLL_END_C
+#endif
