@@ -41,6 +41,7 @@ static void headers(void **state) {
       {"{" WTE(0, 24) "," LNF(28, 40) "}", 40, ATOLL_CORRUPT, "gap of 4 bytes before tensor ln_f.weight"},
       {"{" WTE(4, 28) "}", 28, ATOLL_CORRUPT, "gap of 4 bytes before tensor wte.weight"},
       {"{" WTE(0, 20) "}", 20, ATOLL_CORRUPT, "2 x 3 of F32 are 24 bytes, data_offsets say 20"},
+      {"{" WTE(0, 28) "}", 28, ATOLL_CORRUPT, "2 x 3 of F32 are 24 bytes, data_offsets say 28"},
       {"{" WTE(24, 0) "}", 24, ATOLL_CORRUPT, "lies at 24..0"},
       {"{" WTE(0, 24) "," WTE(0, 24) "}", 24, ATOLL_CORRUPT, "duplicate object key"},
       {"{\"wte.weight\":{\"dtype\":\"F31\",\"shape\":[2,3],\"data_offsets\":[0,24]}}", 24, ATOLL_CORRUPT,
@@ -129,6 +130,20 @@ static void lengths(void **state) {
   free(file);
 }
 
+/* A header that is all there and longer than the format allows is not even parsed. */
+static void too_long(void **state) {
+  (void)state;
+  const uint64_t header = 100000001;
+  atoll_weights *w = NULL;
+  unsigned char *file = calloc(1, header + 8); /* pages that nobody reads are never made */
+  assert_non_null(file);
+  for (int i = 0; i < 8; i++)
+    file[i] = (unsigned char)(header >> 8 * i);
+  test_refused(atoll_weights_open_bytes("w.safetensors", file, header + 8, NULL, &w), ATOLL_CORRUPT,
+               "a header of 100000001 bytes, 100000001 follow, at most 100000000 are read");
+  free(file);
+}
+
 /* Whatever one changed byte does, nothing is read outside the file; the sanitizer sees it. */
 static void any_changed_byte(void **state) {
   (void)state;
@@ -148,6 +163,7 @@ static void any_changed_byte(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(headers), cmocka_unit_test(empty_tensors),
-                                     cmocka_unit_test(lengths), cmocka_unit_test(any_changed_byte)};
+                                     cmocka_unit_test(lengths), cmocka_unit_test(too_long),
+                                     cmocka_unit_test(any_changed_byte)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,6 +99,28 @@ static void gpt2(void **state) {
   free(file);
 }
 
+/* Matrices of Conv1D are turned, also where their shape does not show it. */
+static void turned(void **state) {
+  (void)state;
+  static const char *const names[] = {"h.0.attn.c_attn.weight", "h.0.attn.c_proj.weight", "h.0.mlp.c_fc.weight",
+                                      "h.0.mlp.c_proj.weight"};
+  static const float stored[] = {1, 2, 3, 4}, want[] = {1, 3, 2, 4};
+  for (int i = 0; i < 4; i++) {
+    char list[96];
+    size_t n = 0;
+    float got[4];
+    atoll_weights *w = NULL;
+    snprintf(list, sizeof list, "wte.weight 2 2; %s 2 2;", names[i]);
+    unsigned char *file = file_of(list, &n);
+    memcpy(file + n - sizeof stored, stored, sizeof stored);
+    assert_int_equal(atoll_weights_open_bytes("list", file, n, NULL, &w), ATOLL_OK);
+    assert_int_equal(atoll_weights_read(w, atoll_weights_find(w, names[i]), got), ATOLL_OK);
+    assert_memory_equal(got, want, sizeof want);
+    atoll_weights_close(&w);
+    free(file);
+  }
+}
+
 static void llama(void **state) {
   (void)state;
   static const char list[] =
@@ -259,7 +281,10 @@ static void folders_with_config_and_index(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2), cmocka_unit_test(llama), cmocka_unit_test(encoders),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(gpt2),
+                                     cmocka_unit_test(turned),
+                                     cmocka_unit_test(llama),
+                                     cmocka_unit_test(encoders),
                                      cmocka_unit_test(every_parameter_of_gpt2),
                                      cmocka_unit_test(folders_with_config_and_index)};
   return cmocka_run_group_tests(tests, NULL, NULL);
