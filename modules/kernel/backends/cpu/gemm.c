@@ -6,10 +6,12 @@
  * for any number of threads.
  *
  * Which way: as atoll_gemm_choose() measured, else by a rule that follows measurements (atoll_gemm_rate() repeats
- * them): AVX2 without AVX-512   packed products of our own (gemm_packed.c); products of few rows or columns go to
- * oneDNN AVX-512                oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than
- * itself and obeys OPENBLAS_CORETYPE, which sites set outside x86-64         OpenBLAS; oneDNN falls back to plain loops
- * there ATOLL_TEST_GEMM=packed|onednn|openblas overrides. */
+ * them).
+ *   - AVX2 without AVX-512: packed products of our own (gemm_packed.c); products of few rows or columns go to oneDNN.
+ *   - AVX-512: oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys
+ *     OPENBLAS_CORETYPE, which sites set.
+ *   - outside x86-64: OpenBLAS; oneDNN falls back to plain loops there.
+ * ATOLL_TEST_GEMM=packed|onednn|openblas overrides. */
 #include "cpu_impl.h"
 
 #include <cblas.h>
