@@ -36,19 +36,22 @@ step=$(ls stopped/ckpt | sed -n 's/step-0*\([0-9]*\).a1/\1/p' | tail -n 1)
 run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=$((step + 2)) run.dir=stopped
 says "resumed stopped/ckpt"
 says "finished : iteration $((step + 2))"
-# Two ranks: the same draws, sums in another order, of gradients well above rounding (Adam divides by their size).
+# Two and four ranks: the same draws, sums in another order, of gradients well above rounding (Adam divides by their size).
 cart=(rl.environment=cartpole rl.environments=8 rl.steps=40 rl.hidden=8 rl.chunk=2 rl.evaluate=8 rl.iterations=4)
 run mpi 1 "$(atoll atoll-rl)" "${cart[@]}" run.dir=one
 run mpi 2 "$(atoll atoll-rl)" "${cart[@]}" run.dir=two
+run mpi 4 "$(atoll atoll-rl)" "${cart[@]}" run.dir=four
 metrics one
 metrics two
-python3 - <<'P' || fail 'two ranks differ'
+metrics four
+python3 - <<'P' || fail 'ranks differ'
 import json
-whole, two = (json.load(open(f + ".json")) for f in ("one", "two"))
-assert whole["episodes"] == two["episodes"] and whole["reward"] == two["reward"]
-for name in ("loss", "gradient_norm"):
-    for a, b in zip(whole[name], two[name]):
-        assert abs(a - b) <= 1e-5 * abs(a) > 0, (name, a, b)
+whole, *divided = (json.load(open(f + ".json")) for f in ("one", "two", "four"))
+for d in divided:
+    assert whole["episodes"] == d["episodes"] and whole["reward"] == d["reward"]
+    for name in ("loss", "gradient_norm"):
+        for a, b in zip(whole[name], d[name]):
+            assert abs(a - b) <= 1e-5 * abs(a) > 0, (name, a, b)
 P
 expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]/rl.hidden=8/rl.hidden=9}" run.dir=parts
 says 'is not of environment grid, seed 1, hidden 9'

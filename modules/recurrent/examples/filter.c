@@ -1,12 +1,10 @@
-/* A filter that feeds itself, and the mean of its last four values: the program of GUIDE.md. */
 #include <stdio.h>
 
 #include "atoll/recurrent.h"
 
 static atoll_err show(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   (void)user, (void)out;
-  printf("t=%d %.4f\n", (int)point[0], ((const double *)in->data)[0]);
-  return ATOLL_OK;
+  return printf("t=%d %.4f\n", (int)point[0], ((const double *)in->data)[0]) < 0 ? ATOLL_IO : ATOLL_OK;
 }
 
 int main(void) {
@@ -23,10 +21,8 @@ int main(void) {
   atoll_rt_def(y, "true", atoll_rt_add(atoll_rt_scale(atoll_rt_at(y, "t-1"), 0.5), x));
   atoll_rt_sink(atoll_rt_name(atoll_rt_mean(atoll_rt_at(y, "max(0,t-3):t+1"), 0), "mean"), "show", show, NULL);
   atoll_err err = atoll_rec_compile(c, &(atoll_rec_params){.least = 8}, &p);
-  if (err == ATOLL_OK) {
-    atoll_rec_program_print(p, stdout);
+  if (err == ATOLL_OK)
     err = atoll_rec_run(p, run, 2);
-  }
   if (err == ATOLL_OK)
     err = atoll_rec_report(p, run, 2, stdout);
   if (err != ATOLL_OK)

@@ -59,7 +59,9 @@ static atoll_err run_gradients(rt_graph *g, const atoll_rec_params *p) {
   ATOLL_TRY(rt_pass_gradients(g));
   return rt_pass_domains(g);
 }
-static atoll_err run_tile(rt_graph *g, const atoll_rec_params *p) { return rt_pass_tile(g, p->tile); }
+static atoll_err run_tile(rt_graph *g, const atoll_rec_params *p) {
+  return rt_pass_tile(g, p->tile, p->place, p->comm);
+}
 static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return rt_pass_vectorize(g, p->vectorize); }
 
 static const pass passes[] = {
@@ -120,7 +122,7 @@ static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_pro
   char path[4096] = "";
   for (int d = 0; d < RT_DIMS; d++)
     s.least[d] = p->least;
-  if (!p->trace)
+  if (!p->trace && !p->place) /* sums over ranks are no functions of the user's graph */
     rt_kept_path(made, p, path, sizeof path);
   if (*path && rt_kept_read(path, made, &program->graph, &program->schedule))
     return ATOLL_OK;
@@ -306,6 +308,7 @@ atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_bin
   ATOLL_TRY(rt_bounds(g, bindings, n, bound));
   ATOLL_TRY(rt_tree_peak_bytes(g, program->schedule.tree, bound, &peak));
   ATOLL_TRY(rt_storage_choose(g, program->schedule.tree, bound, &s));
+  atoll_rec_program_print(program, out);
   for (int i = 0; i < g->nodes; i++)
     if (g->node[i] && s[i].kind != RT_STORE_NONE)
       report_node(g, &s[i], g->node[i], out);

@@ -19,8 +19,9 @@ atoll_err rt_pass_simplify(rt_graph *g);
 atoll_err rt_pass_vectorize(rt_graph *g, const char *dims);
 /* Sums over whole dimensions become running sums; ends with simplify. */
 atoll_err rt_pass_lift(rt_graph *g);
-/* Attention over slices as recurrences over blocks of so many positions (0: not); ends with simplify. */
-atoll_err rt_pass_tile(rt_graph *g, int64_t size);
+/* Attention over slices as recurrences over blocks of so many positions (0: not); ends with simplify. Blocks of the
+ * dimensions `place` (NULL: none) are dealt out over the ranks of comm. */
+atoll_err rt_pass_tile(rt_graph *g, int64_t size, const char *place, const atoll_comm *comm);
 /* Sets `group` of nodes that become one statement. */
 atoll_err rt_pass_groups(rt_graph *g);
 

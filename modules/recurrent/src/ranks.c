@@ -22,17 +22,26 @@ static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_vie
   return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
 }
 
-static atoll_rt *reduce(atoll_rt *x, const atoll_comm *comm, const char *name, MPI_Op op) {
+/* Elements of x; -1: not fixed, which is refused. */
+static int64_t fixed_count(const atoll_rt *x, const char *name) {
   int64_t count = 1, extent;
   char label[96];
-  if (!x)
-    return NULL;
   for (int k = 0; k < x->axes; k++) {
-    if (!rt_is_const(x->shape[k], &extent))
-      return rt_refuse(x->g, ATOLL_USAGE, "%s of %s: axis %d has no fixed extent", name,
-                       rt_label(x, label, sizeof label), k);
+    if (!rt_is_const(x->shape[k], &extent)) {
+      (void)rt_refuse(x->g, ATOLL_USAGE, "%s of %s: axis %d has no fixed extent", name,
+                      rt_label(x, label, sizeof label), k);
+      return -1;
+    }
     count *= extent;
   }
+  return count;
+}
+
+static atoll_rt *reduce(atoll_rt *x, const atoll_comm *comm, const char *name, MPI_Op op) {
+  char label[96];
+  int64_t count = x ? fixed_count(x, name) : -1;
+  if (count < 0)
+    return NULL;
   if (count > INT32_MAX || !can_reduce(x->dtype))
     return rt_refuse(x->g, ATOLL_USAGE, "%s of %s: %lld elements of type %s", name, rt_label(x, label, sizeof label),
                      (long long)count, atoll_dtype_name(x->dtype));
@@ -50,3 +59,20 @@ static atoll_rt *reduce(atoll_rt *x, const atoll_comm *comm, const char *name, M
 
 atoll_rt *atoll_rt_rank_sum(atoll_rt *x, const atoll_comm *comm) { return reduce(x, comm, "rank_sum", MPI_SUM); }
 atoll_rt *atoll_rt_rank_max(atoll_rt *x, const atoll_comm *comm) { return reduce(x, comm, "rank_max", MPI_MAX); }
+
+void atoll_rt_rank_sums(int n, atoll_rt *const *x, const atoll_comm *comm, atoll_rt **sum) {
+  atoll_rt *all = NULL;
+  int64_t at = 0;
+  for (int k = 0; k < n; k++) {
+    int64_t count = x[k] ? fixed_count(x[k], "rank_sums") : -1;
+    atoll_rt *flat = count < 0 ? NULL : atoll_rt_reshape(x[k], ATOLL_SHAPE(count));
+    all = k ? atoll_rt_concat(all, flat, 0) : flat;
+  }
+  all = atoll_rt_rank_sum(all, comm);
+  for (int k = 0; k < n; k++) {
+    int64_t count = all ? fixed_count(x[k], "rank_sums") : 0;
+    atoll_rt *part = all ? atoll_rt_slice(all, 0, at, count) : NULL;
+    sum[k] = part ? rt_reshape(part, x[k]->axes, x[k]->shape) : NULL;
+    at += count;
+  }
+}

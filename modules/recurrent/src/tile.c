@@ -7,9 +7,14 @@
  *
  * Block j holds the positions j*size to (j+1)*size of t, whatever the slice, so that blocks of keys are the same for
  * all readers; a slice uses the part of a block that is in it. Blocks are a new dimension, and the rest is left to the
- * passes and the schedule as for any other recurrence. */
+ * passes and the schedule as for any other recurrence.
+ *
+ * Placed over R ranks, j counts the blocks of one rank, which are j*R + rank; keys and values elsewhere are not read,
+ * so that rt_pass_domains() finds that they are not needed. What ranks have of m, l and a is merged; a rank without a
+ * block in the slice has m = -FLT_MAX and zeros. */
 #include "passes.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +31,7 @@ struct attention {
 struct blocks {
   int j; /* the new dimension */
   int64_t size;
+  const atoll_comm *comm;                    /* over whose ranks they are dealt out; NULL: all are here */
   const atoll_sym *first, *last, *from, *to; /* blocks of the slice; its part in block j */
 };
 
@@ -89,6 +95,8 @@ static const atoll_sym *op2(rt_graph *g, atoll_sym_op op, const atoll_sym *a, co
   return atoll_sym_binary(g->syms, op, a, b);
 }
 
+static int64_t ranks_of(const struct blocks *b) { return b->comm ? atoll_comm_size(b->comm) : 1; }
+
 /* The dimension of blocks of t: one for all slices over it. */
 static int block_dimension(rt_graph *g, int t, int64_t size) {
   char name[16];
@@ -112,6 +120,12 @@ static void cut(rt_graph *g, const struct attention *a, struct blocks *b) {
   const atoll_sym *j = g->dim[b->j].var, *size = rt_int(g, b->size), *one = rt_int(g, 1);
   b->first = op2(g, ATOLL_SYM_FLOORDIV, a->lo, size);
   b->last = op2(g, ATOLL_SYM_FLOORDIV, atoll_sym_sub(g->syms, a->hi, one), size);
+  if (b->comm) { /* of the blocks first ... last, those that are j*ranks + rank */
+    const atoll_sym *ranks = rt_int(g, ranks_of(b)), *rank = rt_int(g, atoll_comm_rank(b->comm));
+    b->first = atoll_sym_ceildiv(g->syms, atoll_sym_sub(g->syms, b->first, rank), ranks);
+    b->last = op2(g, ATOLL_SYM_FLOORDIV, atoll_sym_sub(g->syms, b->last, rank), ranks);
+    j = atoll_sym_add(g->syms, atoll_sym_mul(g->syms, j, ranks), rank);
+  }
   b->from = atoll_sym_max(g->syms, a->lo, atoll_sym_mul(g->syms, j, size));
   b->to = op2(g, ATOLL_SYM_MIN, a->hi, atoll_sym_mul(g->syms, atoll_sym_add(g->syms, j, one), size));
 }
@@ -231,6 +245,26 @@ static atoll_rt *block_values(const struct attention *a, const struct blocks *b,
   return a->p_first ? atoll_rt_einsum(a->y->spec, e, values) : atoll_rt_einsum(a->y->spec, values, e);
 }
 
+/* What x is after the slice's last block; `none` where it has no block here. */
+static atoll_rt *at_last(const struct attention *a, const struct blocks *b, atoll_rt *x, double none) {
+  rt_graph *g = a->g;
+  atoll_rt *last = at_block(b, x, b->last), *y = last && b->comm ? rt_node(g, RT_MERGE, x->dtype) : NULL;
+  if (!y)
+    return last;
+  y->dims = a->y->dims;
+  y->where = a->y->where;
+  rt_set_shape(y, x->axes, x->shape);
+  rt_edge *e = rt_connect(y, last);
+  if (!e)
+    return NULL;
+  e->cond = op2(g, ATOLL_SYM_LE, b->first, b->last);
+  e = rt_connect(y, rt_expand(rt_number(x, none), x->axes, x->shape));
+  if (!e)
+    return NULL;
+  e->cond = atoll_sym_bool(g->syms, 1);
+  return y;
+}
+
 static atoll_err tile(struct attention *a, const struct blocks *b) {
   rt_graph *g = a->g;
   atoll_rt *s = block_scores(a, b, a->s), *top = atoll_rt_maximum(s, a->axis);
@@ -245,8 +279,17 @@ static atoll_err tile(struct attention *a, const struct blocks *b) {
   atoll_rt *part = atoll_rt_sum(e, a->axis), *values = block_values(a, b, e);
   ATOLL_TRY(define(b, l, part, atoll_rt_add(atoll_rt_mul(before(b, l), c), part)));
   ATOLL_TRY(define(b, sum, values, atoll_rt_add(scaled(a, before(b, sum), c), values)));
-  atoll_rt *inverse = atoll_rt_div(rt_number(a->y, 1), at_block(b, l, b->last));
-  atoll_rt *result = scaled(a, at_block(b, sum, b->last), inverse);
+  top = at_last(a, b, m, -FLT_MAX);
+  part = at_last(a, b, l, 0);
+  values = at_last(a, b, sum, 0);
+  if (b->comm) {
+    c = atoll_rt_exp(atoll_rt_sub(top, atoll_rt_rank_max(top, b->comm)));
+    atoll_rt *share[2] = {atoll_rt_mul(part, c), scaled(a, values, c)};
+    atoll_rt_rank_sums(2, share, b->comm, share);
+    part = share[0];
+    values = share[1];
+  }
+  atoll_rt *result = scaled(a, values, atoll_rt_div(rt_number(a->y, 1), part));
   if (!result)
     return rt_graph_error(g);
   unsigned dims = a->y->dims;
@@ -258,18 +301,38 @@ static atoll_err tile(struct attention *a, const struct blocks *b) {
   return rt_graph_error(g);
 }
 
-atoll_err rt_pass_tile(rt_graph *g, int64_t size) {
-  int n = g->nodes, tiled = 0;
+/* Whether dimension d is in the list "b,t". */
+static atoll_err is_placed(rt_graph *g, const char *place, int d, int *placed) {
+  unsigned mask = 0;
+  if (place)
+    ATOLL_TRY(rt_parse_domain(g, place, &mask));
+  *placed = (int)(mask >> d & 1u);
+  return ATOLL_OK;
+}
+
+atoll_err rt_pass_tile(rt_graph *g, int64_t size, const char *place, const atoll_comm *comm) {
+  int n = g->nodes, tiled = 0, dealt_out = 0;
   struct attention a;
+  if (place && (size <= 0 || !comm))
+    return atoll_fail(ATOLL_USAGE, "placement of '%s' needs a tile and a communicator", place);
   if (size <= 0)
     return ATOLL_OK;
   for (int i = 0; i < n; i++) {
     struct blocks b = {.size = size};
-    if (!g->node[i] || !recognise(g, g->node[i], &a) || (b.j = block_dimension(g, a.t, size)) < 0)
+    int placed;
+    if (!g->node[i] || !recognise(g, g->node[i], &a))
+      continue;
+    ATOLL_TRY(is_placed(g, place, a.t, &placed));
+    b.comm = placed ? comm : NULL;
+    dealt_out |= placed;
+    b.j = block_dimension(g, a.t, size * ranks_of(&b));
+    if (b.j < 0)
       continue;
     cut(g, &a, &b);
     ATOLL_TRY(tile(&a, &b));
     tiled = 1;
   }
+  if (place && !dealt_out)
+    return atoll_fail(ATOLL_USAGE, "placement of '%s': no attention reads slices over it", place);
   return tiled ? rt_pass_simplify(g) : ATOLL_OK;
 }

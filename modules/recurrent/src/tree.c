@@ -162,6 +162,18 @@ atoll_err rt_members_create(const rt_graph *g, rt_members *out) {
 
 /* ---- blocks ---- */
 
+static int is_multiple(const atoll_sym *e, int64_t size) {
+  int64_t v;
+  if (rt_is_const(e, &v))
+    return v % size == 0;
+  if (atoll_sym_op_of(e) == ATOLL_SYM_MUL)
+    return rt_is_const(atoll_sym_arg(e, 0), &v) && v % size == 0;
+  int all = atoll_sym_op_of(e) == ATOLL_SYM_ADD;
+  for (int i = 0; all && i < atoll_sym_arity(e); i++)
+    all = is_multiple(atoll_sym_arg(e, i), size);
+  return all;
+}
+
 /* The block size that a slice [lo, hi) tells: lo is, or is at least, size * k, and hi is, or is at most, size * (k +
  * 1); 1: none. */
 static int64_t told_size(const rt_graph *g, const atoll_sym *lo, const atoll_sym *hi) {
@@ -169,12 +181,10 @@ static int64_t told_size(const rt_graph *g, const atoll_sym *lo, const atoll_sym
   int his = atoll_sym_op_of(hi) == ATOLL_SYM_MIN ? atoll_sym_arity(hi) : 1;
   for (int i = 0; i < los; i++) {
     const atoll_sym *from = los > 1 ? atoll_sym_arg(lo, i) : lo;
-    int64_t factor, size;
-    if (atoll_sym_op_of(from) != ATOLL_SYM_MUL || !rt_is_const(atoll_sym_arg(from, 0), &factor))
-      continue;
+    int64_t size;
     for (int k = 0; k < his; k++) {
       const atoll_sym *to = his > 1 ? atoll_sym_arg(hi, k) : hi;
-      if (rt_is_const(atoll_sym_sub(g->syms, to, from), &size) && size > 1 && factor % size == 0)
+      if (rt_is_const(atoll_sym_sub(g->syms, to, from), &size) && size > 1 && is_multiple(from, size))
         return size;
     }
   }

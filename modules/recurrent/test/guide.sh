@@ -9,6 +9,7 @@ block() {
 }
 
 block c >program.c
+[ "$(grep -c . program.c)" = 30 ] || fail "the page's program has $(grep -c . program.c) lines, not 30"
 diff program.c "$(sourcefile modules/recurrent/examples/filter.c)" || fail "the page's program is not examples/filter.c"
 block text >expected
 run "$ATOLL_BUILD_DIR/tests/test_recurrent_guide_program"

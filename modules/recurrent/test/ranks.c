@@ -4,7 +4,7 @@
 #include "atoll/comm.h"
 #include "recurrent_test.h"
 
-enum { PART = 3, T = 5 };
+enum { PART = 3, T = 5, WIDTH = 4, LONG = 67 };
 
 /* Sums over the batch at each time, of noise that is kept and decays; comm NULL: all of the batch is here. */
 static void run(const atoll_comm *comm, int batch, int64_t first, test_log *log) {
@@ -41,10 +41,72 @@ static void a_divided_batch_is_the_whole(void **state) {
     assert_true(fabs(whole.v[i] - divided.v[i]) < 1e-5);
 }
 
+/* One head that attends to all of the past, or to a window, and feeds itself; its state depends on what it attended to.
+ */
+static atoll_rec *decode(const char *index, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_tensor(c, "x", ATOLL_F32, "t", ATOLL_SHAPE(2, WIDTH));
+  atoll_rt *w = atoll_rec_input(c, "w", ATOLL_F32, "", ATOLL_SHAPE(WIDTH, WIDTH));
+  atoll_rt *k = atoll_rt_name(atoll_rt_einsum("hd,de->he", x, w), "k"), *v = atoll_rt_name(atoll_rt_tanh(x), "v");
+  /* Scores far below zero: what a rank without keys has must not count as a maximum. */
+  atoll_rt *p = atoll_rt_softmax(
+      atoll_rt_shift(atoll_rt_scale(atoll_rt_einsum("nhd,hd->hn", atoll_rt_at(k, index), x), 2), -150), 1);
+  atoll_rt *y = atoll_rt_einsum("hn,nhd->hd", p, atoll_rt_at(v, index));
+  atoll_rt *turned = atoll_rt_cos(atoll_rt_add(y, atoll_rec_expr(c, ATOLL_F32, "t")));
+  atoll_rt_def(x, "t==0",
+               atoll_rt_reshape(atoll_rt_scale(atoll_rec_iota(c, ATOLL_F32, 2 * WIDTH), 0.1), ATOLL_SHAPE(2, WIDTH)));
+  atoll_rt_def(x, "true", atoll_rt_at(turned, "t-1"));
+  atoll_rt_sink(y, "out", test_collect, log);
+  return c;
+}
+
+/* Keys and values of tiled attention are dealt out in blocks of 4: a budget that one rank's keys and values exceed
+ * suffices when ranks divide them, and every rank gets what one has that keeps everything. */
+static void keys_and_values_divide_among_ranks(void **state) {
+  (void)state;
+  static const char *const index[] = {"0:t+1", "max(0,t-9):t+1"};
+  float w[WIDTH * WIDTH];
+  uint64_t seed = 3;
+  for (int i = 0; i < WIDTH * WIDTH; i++)
+    w[i] = (float)test_below(&seed, 2000) / 1000 - 1;
+  const atoll_rec_binding b[] = {{"T", LONG, NULL}, {"w", 0, w}};
+  atoll_comm *comm = NULL;
+  assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  for (int i = 0; i < 2; i++) {
+    static test_log expected, got;
+    atoll_rec_params params = {.tile = 4, .memory = i ? 0 : LONG * 2 * 2 * WIDTH * 4 * 3 / 4};
+    atoll_rec_program *p = NULL;
+    expected.n = got.n = 0;
+    atoll_rec *c = decode(index[i], &expected);
+    assert_ok(atoll_rec_interpret(c, b, 2));
+    assert_ok(atoll_rec_compile(c, &params, &p));
+    if (i == 0)
+      assert_refused(ATOLL_NOMEM, "the budget is", atoll_rec_run(p, b, 2));
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+    params.comm = comm;
+    c = decode(index[i], &got);
+    params.place = "q";
+    assert_refused(ATOLL_USAGE, "'q'", atoll_rec_compile(c, &params, &p));
+    params.place = "t";
+    assert_ok(atoll_rec_compile(c, &params, &p));
+    assert_ok(atoll_rec_run(p, b, 2));
+    assert_int_equal(got.n, expected.n);
+    for (int k = 0; k < got.n; k++) /* sums in another order, fed back LONG times */
+      if (!(fabs(got.v[k] - expected.v[k]) < 1e-4))
+        fail_msg("value %d is %.9g, of one rank %.9g", k, got.v[k], expected.v[k]);
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+  atoll_comm_destroy(&comm);
+}
+
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_divided_batch_is_the_whole),
+      cmocka_unit_test(keys_and_values_divide_among_ranks),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   MPI_Finalize();

@@ -158,29 +158,11 @@ static void adam(builder *b, int k, atoll_rt *grad, atoll_rt *updates) {
   b->after[0].p[k] = atoll_rt_sub(b->now[0].p[k], atoll_rt_scale(move, b->params->learning_rate));
 }
 
-static atoll_rt *over_ranks(const builder *b, atoll_rt *x) {
-  return atoll_rt_scale(atoll_rt_rank_sum(x, b->r->comm), 1.0 / atoll_comm_size(b->r->comm));
-}
-
-/* Means over ranks, by one message: gradients one behind the other, the loss last. */
-static void average(const builder *b, atoll_rt **grad, atoll_rt **loss) {
-  const rl_memory *m = b->r->memory;
-  atoll_rt *all = NULL;
-  int64_t at = 0, count[RL_PARAMS];
-  for (int k = 0; k < RL_PARAMS; k++) {
-    count[k] = m->shape[k][0] * m->shape[k][1];
-    atoll_rt *flat = atoll_rt_reshape(grad[k], ATOLL_SHAPE(count[k]));
-    all = all ? atoll_rt_concat(all, flat, 0) : flat;
-    at += count[k];
-  }
-  all = atoll_rt_concat(all, atoll_rt_reshape(*loss, ATOLL_SHAPE(1)), 0);
-  all = over_ranks(b, all);
-  *loss = atoll_rt_reshape(atoll_rt_slice(all, 0, at, 1), ATOLL_SCALAR);
-  at = 0;
-  for (int k = 0; k < RL_PARAMS; k++) {
-    grad[k] = atoll_rt_reshape(atoll_rt_slice(all, 0, at, count[k]), shape_of(m, k));
-    at += count[k];
-  }
+/* Means over ranks, by one message. */
+static void average(const builder *b, int n, atoll_rt **x) {
+  atoll_rt_rank_sums(n, x, b->r->comm, x);
+  for (int k = 0; k < n; k++)
+    x[k] = atoll_rt_scale(x[k], 1.0 / atoll_comm_size(b->r->comm));
 }
 
 /* ---- acting ---- */
@@ -256,9 +238,10 @@ static atoll_rt *baseline(const builder *b, atoll_rt *g) {
   atoll_rt *m = atoll_rt_mean(atoll_rt_detach(g), 0);
   if (atoll_comm_size(b->r->comm) == 1)
     return m;
-  if (b->params->n)
-    return over_ranks(b, m);
-  return atoll_rt_take(over_ranks(b, atoll_rt_at(m, "t=0:T")), atoll_rec_expr(b->c, ATOLL_I32, "t"));
+  if (!b->params->n)
+    m = atoll_rt_at(m, "t=0:T");
+  average(b, 1, &m);
+  return b->params->n ? m : atoll_rt_take(m, atoll_rec_expr(b->c, ATOLL_I32, "t"));
 }
 
 /* Log of the probability of the actions taken, [B], and of all, [B, A]. */
@@ -366,8 +349,8 @@ static builder begin(const rl_run *r, atoll_rec *c) {
 
 atoll_err rl_program_learn(const rl_run *r, atoll_rec *c) {
   builder b = begin(r, c);
-  atoll_rt *grad[RL_PARAMS];
-  atoll_rec_dim(c, "s", 0); /* its bound is one more than the iterations done before the run */
+  atoll_rt *grad[RL_PARAMS + 1]; /* and the loss */
+  atoll_rec_dim(c, "s", 0);      /* its bound is one more than the iterations done before the run */
   atoll_rec_dim(c, "i", 0);
   if (b.ppo)
     atoll_rec_dim(c, "e", b.params->epochs);
@@ -376,13 +359,14 @@ atoll_err rl_program_learn(const rl_run *r, atoll_rec *c) {
   act_and_learn(&b);
   atoll_rt *loss = b.ppo ? ppo_loss(&b) : reinforce_loss(&b);
   atoll_rt_gradients(loss, RL_PARAMS, b.now[0].p, grad);
+  grad[RL_PARAMS] = loss;
   if (atoll_comm_size(r->comm) > 1)
-    average(&b, grad, &loss);
+    average(&b, RL_PARAMS + 1, grad);
   atoll_rt *updates = atoll_rec_expr(c, ATOLL_F32, b.ppo ? "(i+S-1)*E+e+1" : "i+S");
   for (int k = 0; k < RL_PARAMS; k++)
     adam(&b, k, grad[k], updates);
   define_parameters(&b);
-  sinks(&b, loss, grad);
+  sinks(&b, grad[RL_PARAMS], grad);
   return atoll_rec_error(c);
 }
 

@@ -218,6 +218,8 @@ ATOLL_API void atoll_rt_adam(atoll_rt *x, atoll_rt *grad, const char *step, doub
  * shape. Gradients do not pass: add up gradients instead. comm: borrowed while programs run. */
 ATOLL_API atoll_rt *atoll_rt_rank_sum(atoll_rt *x, const atoll_comm *comm);
 ATOLL_API atoll_rt *atoll_rt_rank_max(atoll_rt *x, const atoll_comm *comm);
+/** Sums of n tensors of one type by one message; sum[n] may be x. */
+ATOLL_API void atoll_rt_rank_sums(int n, atoll_rt *const *x, const atoll_comm *comm, atoll_rt **sum);
 
 /* ---- running ---- */
 
@@ -244,6 +246,12 @@ typedef struct atoll_rec_params {
   /** Positions in a block when "tile" turns softmax attention over a slice into a recurrence over blocks with a running
    *  maximum and sum; 0: it does not. */
   int64_t tile;
+  /** Dimensions, separated by commas, whose blocks are dealt out over the ranks of comm (NULL: none): of R ranks, rank
+   *  r keeps what tiled attention reads of blocks r, r + R ..., attends to these, and gets the result over all by two
+   *  messages: the maximum and then the sum of what belongs to it. All ranks run the same program with the same
+   *  bindings; every rank gets every result. comm: borrowed while programs run. */
+  const char *place;
+  const atoll_comm *comm;
   /** Bounds given at run will be at least this; 0: 1. Larger values leave out code for small bounds. */
   int64_t least;
   /** 0: loops with shifted statements, where they give an order, else isl. Not 0: isl first, with at most so many of
@@ -288,8 +296,9 @@ ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const
 /** The same as counted by the last run that succeeded; USAGE before one. */
 ATOLL_API atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak);
 
-/** One line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of t, 16", "points,
- * 40"), bytes of all its slots, and the tensor whose storage it takes over, if any; then the exact peak. */
+/** Graph, schedule, and one line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of
+ * t, 16", "points, 40"), bytes of all its slots, and the tensor whose storage it takes over, if any; then the exact
+ * peak. */
 ATOLL_API atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                      FILE *out);
 
