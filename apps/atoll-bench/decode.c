@@ -368,7 +368,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   (void)opts;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   atoll_err err =
-      size > 1 ? atoll_fail(ATOLL_USAGE, "decode runs on one rank, not on %d", size) : bench_peers(cli, &peers);
+      size > 1 ? atoll_fail(ATOLL_USAGE, "decode runs on one rank, not on %d", size) : bench_rows(cli, "peers", &peers);
   if (err == ATOLL_OK)
     err = sweep(cli, peers, rows);
   if (out)

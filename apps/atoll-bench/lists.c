@@ -34,8 +34,8 @@ static atoll_err read_rows(const char *path, json_t *all) {
   return err;
 }
 
-atoll_err bench_peers(const atoll_cli *cli, json_t **rows) {
-  const char *at = atoll_cli_value(cli, "peers");
+atoll_err bench_rows(const atoll_cli *cli, const char *flag, json_t **rows) {
+  const char *at = atoll_cli_value(cli, flag);
   *rows = json_array();
   while (at && *at) {
     char path[4096];

@@ -14,8 +14,8 @@ typedef struct bench_list {
 /* "512,2048" of a flag, or `otherwise`; each in [lo, hi]. */
 atoll_err bench_numbers(const atoll_cli *cli, const char *flag, const char *otherwise, int64_t lo, int64_t hi,
                         bench_list *out);
-/* The rows of the files of --peers, one array (empty without the flag): what scripts of peers/ wrote. Owned. */
-atoll_err bench_peers(const atoll_cli *cli, json_t **rows);
+/* The rows of the files that a flag names, separated by commas, one array (empty without the flag). Owned. */
+atoll_err bench_rows(const atoll_cli *cli, const char *flag, json_t **rows);
 /* Adds to row "peers": {program: value of `measure`} for those rows that have the same values of all keys (NULL ends
  * them). Returns the best of them by `more` (1: the largest), NaN when there is none. */
 double bench_compare(json_t *row, json_t *peers, const char *const *keys, const char *measure, int more);

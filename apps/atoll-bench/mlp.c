@@ -47,6 +47,7 @@ typedef struct world {
   int repeats;
   atoll_device *device;    /* NULL: the host's cores */
   const char *trace, *svg; /* files for the timeline of the next shape; NULL: none */
+  const char *choices;     /* the chooser's file; "": none */
 } world;
 
 typedef struct problem {
@@ -268,8 +269,11 @@ static atoll_err best_settings(const world *w, problem *q, setting *best, double
       *b = all[i];
   }
   atoll_chain_choice choice;
-  ATOLL_TRY(atoll_chain_choose(q->chain, q->s.M, 0, "", &choice));
-  best[CHOSEN] = (setting){(int)choice.setting.way, 0, choice.setting.cut, 0};
+  ATOLL_TRY(atoll_chain_choose(q->chain, q->s.M, 0, w->choices, &choice));
+  const atoll_chain_cut cut = choice.setting.cut;
+  setting *same = &best[choice.setting.way];
+  int found = same->cut.panel == cut.panel && same->cut.chunks == cut.chunks; /* then its times are the row's */
+  best[CHOSEN] = found ? (setting){.way = -1} : (setting){(int)choice.setting.way, 0, cut, 0};
   for (int r = 0; r < w->repeats; r++)
     for (int i = 0; i < ROWS; i++) {
       int row = (i + r) % ROWS;
@@ -278,7 +282,19 @@ static atoll_err best_settings(const world *w, problem *q, setting *best, double
     }
   for (int row = 0; row < ROWS; row++)
     median[row] = best[row].way < 0 ? 0 : bench_median(seconds[row], w->repeats);
+  if (found) {
+    best[CHOSEN] = *same;
+    median[CHOSEN] = median[choice.setting.way];
+  }
   return ATOLL_OK;
+}
+
+/* What the chooser's pick costs over the best way measured here. */
+static double loss_of(const setting *best, const double *median) {
+  double least = median[CHOSEN];
+  for (int i = 0; i < ATOLL_CHAIN_WAYS; i++)
+    least = best[i].way >= 0 && median[i] < least ? median[i] : least;
+  return median[CHOSEN] / least - 1;
 }
 
 static void tell_row(const shape *s, const setting *best, const double *median, double ideal) {
@@ -289,7 +305,10 @@ static void tell_row(const shape *s, const setting *best, const double *median, 
   for (int row = 0; row < ROWS && at < sizeof text; row++)
     if (best[row].way >= 0)
       at += (size_t)snprintf(text + at, sizeof text - at, " , %s %.3f", row_name(row), median[row] / ideal);
-  atoll_say("%s (%s) of the ideal %.0f us", text, atoll_chain_way_name((atoll_chain_way)best[CHOSEN].way), ideal * 1e6);
+  atoll_say("%s of the ideal %.0f us", text, ideal * 1e6);
+  atoll_say("  the chooser takes %s, panels of %lld rows: %.1f %% over the best way",
+            atoll_chain_way_name((atoll_chain_way)best[CHOSEN].way), (long long)best[CHOSEN].cut.panel,
+            100 * loss_of(best, median));
 }
 
 /* Best of every setting's modelled seconds. */
@@ -349,11 +368,9 @@ static json_t *row_json(const world *w, const problem *q, const setting *best, c
   }
   json_object_set_new(row, "settings", cuts);
   json_object_set_new(row, "transport", json_string(atoll_chain_transport(q->chain)));
-  double least = median[CHOSEN];
-  for (int i = 0; i < ATOLL_CHAIN_WAYS; i++)
-    least = best[i].way >= 0 && median[i] < least ? median[i] : least;
+  json_object_set_new(row, "ranks", json_integer(w->ranks));
   json_object_set_new(row, "chosen", json_string(atoll_chain_way_name((atoll_chain_way)best[CHOSEN].way)));
-  json_object_set_new(row, "chosen_over_best", json_real(median[CHOSEN] / least));
+  json_object_set_new(row, "chosen_over_best", json_real(1 + loss_of(best, median)));
   json_object_set_new(row, "cta_over_ideal", json_real(cta / ideal));
   json_object_set_new(row, "cta_against_microbatch", json_real(1 - cta / median[ATOLL_CHAIN_MICROBATCH]));
   if (best[BLAS].way >= 0) {
@@ -393,24 +410,26 @@ static atoll_err one_shape(const world *w, const shape *s, json_t *rows, int *id
   return err;
 }
 
-/* "MxKxNxP...": rows, then widths. */
-static atoll_err parse_shape(const char *text, shape *s) {
+/* "MxKxNxP...": rows, then widths, up to the end or a comma, which *text is left at. */
+static atoll_err parse_shape(const char **text, shape *s) {
   char *end = NULL;
-  const char *at = text;
+  const char *at = *text;
   memset(s, 0, sizeof *s);
   for (int i = 0; i <= WIDTHS; i++) {
     long long v = strtoll(at, &end, 10);
-    if (end == at || v < 1 || v > 1 << 20 || (*end && *end != 'x'))
+    if (end == at || v < 1 || v > 1 << 20 || (*end && *end != 'x' && *end != ','))
       break;
     if (i == 0)
       s->M = v;
     else
       s->width[s->layers = i - 1] = v;
     at = end + (*end == 'x');
-    if (!*end && i >= 2)
+    if (*end != 'x' && i >= 2) {
+      *text = end;
       return ATOLL_OK;
+    }
   }
-  return atoll_fail(ATOLL_USAGE, "--shape '%s': expected MxKxNxP, with at most %d widths after M", text, WIDTHS);
+  return atoll_fail(ATOLL_USAGE, "--shape '%s': expected MxKxNxP, with at most %d widths after M", *text, WIDTHS);
 }
 
 /* The rank's own core, when there are enough: migrating ranks would measure the scheduler. */
@@ -426,39 +445,51 @@ static void pin(const world *w) {
     }
 }
 
-/* Of the table and of chains one shape is drawn: 256 rows. */
+/* Of the table and of chains one shape is drawn, 256 rows; of shapes named the first. */
 static void draw(const atoll_cli *cli, world *w, int wanted) {
   w->trace = wanted ? atoll_cli_value(cli, "trace") : NULL;
   w->svg = wanted ? atoll_cli_value(cli, "svg") : NULL;
 }
 
+static atoll_err next_shape(const atoll_cli *cli, world *w, const shape *s, int drawn, json_t *rows, int *identical) {
+  draw(cli, w, drawn);
+  return one_shape(w, s, rows, identical);
+}
+
+static atoll_err run_named(const atoll_cli *cli, world *w, const char *text, json_t *rows, int *identical) {
+  shape s;
+  for (const char *at = text; at; at = *at ? at + 1 : NULL) {
+    int first = at == text;
+    ATOLL_TRY(parse_shape(&at, &s));
+    ATOLL_TRY(next_shape(cli, w, &s, first, rows, identical));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err run_chains(const atoll_cli *cli, world *w, int layers, json_t *rows, int *identical) {
+  for (int64_t M = 256; M <= 1024; M *= 4) {
+    shape s = {.layers = layers, .M = M};
+    for (int l = 0; l <= layers; l++)
+      s.width[l] = 1024;
+    ATOLL_TRY(next_shape(cli, w, &s, M == 256, rows, identical));
+  }
+  return ATOLL_OK;
+}
+
 static atoll_err run_shapes(const atoll_cli *cli, world *w, json_t *out) {
   const char *text = atoll_cli_value(cli, "shape");
-  shape own;
   int64_t layers;
   int identical = 1;
   json_t *rows = out ? json_array() : NULL;
   if (out)
     json_object_set_new(out, "rows", rows); /* owned there from now on, whatever happens */
   ATOLL_TRY(bench_count(cli, "chain", 2, 1, ATOLL_CHAIN_LAYERS, &layers));
-  if (text) {
-    draw(cli, w, 1);
-    ATOLL_TRY(parse_shape(text, &own));
-    ATOLL_TRY(one_shape(w, &own, rows, &identical));
-  } else if (layers == 2) {
-    for (size_t i = 0; i < sizeof mlp_shapes / sizeof *mlp_shapes; i++) {
-      draw(cli, w, i == 2);
-      ATOLL_TRY(one_shape(w, &mlp_shapes[i], rows, &identical));
-    }
-  } else {
-    for (int64_t M = 256; M <= 1024; M *= 4) {
-      draw(cli, w, M == 256);
-      own = (shape){.layers = (int)layers, .M = M};
-      for (int l = 0; l <= own.layers; l++)
-        own.width[l] = 1024;
-      ATOLL_TRY(one_shape(w, &own, rows, &identical));
-    }
-  }
+  if (text)
+    ATOLL_TRY(run_named(cli, w, text, rows, &identical));
+  else if (layers != 2)
+    ATOLL_TRY(run_chains(cli, w, (int)layers, rows, &identical));
+  for (size_t i = 0; !text && layers == 2 && i < sizeof mlp_shapes / sizeof *mlp_shapes; i++)
+    ATOLL_TRY(next_shape(cli, w, &mlp_shapes[i], i == 2, rows, &identical));
   if (out)
     json_object_set_new(out, "bit_identical", json_boolean(identical));
   return ATOLL_OK;
@@ -486,9 +517,12 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   world w = {0};
   ceiling c;
   int64_t repeats;
-  const char *stage = atoll_cli_value(cli, "stage");
+  const char *stage = atoll_cli_value(cli, "stage"), *choices = atoll_cli_value(cli, "choices");
+  if (atoll_cli_value(cli, "merge"))
+    return atoll_agree(MPI_COMM_WORLD, out ? mlp_merge(cli, out) : ATOLL_OK);
   ATOLL_TRY(bench_count(cli, "repeats", 9, 1, MOST_REPEATS, &repeats));
   w.repeats = (int)repeats;
+  w.choices = choices ? choices : "";
   ATOLL_TRY(atoll_comm_create(MPI_COMM_WORLD, "mlp", NULL, &w.comm));
   w.rank = atoll_comm_rank(w.comm);
   w.ranks = atoll_comm_size(w.comm);
@@ -501,8 +535,8 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   if (err == ATOLL_OK)
     err = stage ? mlp_stage(w.comm, stage, w.repeats, out) : run_shapes(cli, &w, out);
   ceiling_init(&c, MPI_COMM_WORLD, 1);
-  /* Nobody reads it without the file, and a quick look need not try every library and shape. */
-  int samples = !atoll_cli_value(cli, "json") ? 0 : repeats < 3 ? 2 : ceiling_round();
+  /* Nobody reads it without the file; a quick look and a slice need not try every library and shape. */
+  int samples = !atoll_cli_value(cli, "json") ? 0 : repeats < 3 || atoll_cli_value(cli, "shape") ? 2 : ceiling_round();
   for (int i = 0; i < samples && err == ATOLL_OK; i++)
     err = ceiling_sample(&c);
   if (err == ATOLL_OK && out) {

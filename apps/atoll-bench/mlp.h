@@ -17,4 +17,7 @@ typedef struct shape {
 atoll_err timeline_write(atoll_comm *comm, atoll_chain *chain, const atoll_chain_cut *cut, const shape *s,
                          const float *x, const char *trace, const char *svg);
 
+/* Local: the rows of the files of --merge to `out`, and a line for each shape with what its runs found. */
+atoll_err mlp_merge(const atoll_cli *cli, json_t *out);
+
 #endif

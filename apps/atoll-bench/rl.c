@@ -185,7 +185,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   json_t *peers = NULL, *rows = json_array();
   (void)job;
   (void)opts;
-  atoll_err err = bench_peers(cli, &peers);
+  atoll_err err = bench_rows(cli, "peers", &peers);
   if (err == ATOLL_OK)
     err = sweep(cli, peers, rows);
   if (out)

@@ -36,6 +36,26 @@ row, = t["rows"]
 assert t["bit_identical"] is True and row["widths"] == [64] * 4 and "tp_flags_us" not in row, row
 PY
 expect 64 "$(atoll atoll-bench)" mlp --shape 40x64
+expect 64 "$(atoll atoll-bench)" mlp --shape 40x64x64x64,40x64
+# Slices put together; the second remembers what the first has chosen.
+for slice in 1 2; do
+  run "$(atoll atoll-bench)" mlp --shape 40x64x64x64,24x64x32x64 --repeats 1 --choices "$PWD/choices.yaml" --json "slice$slice.json"
+  says 'the chooser takes '
+done
+[ "$(grep -c 'chain: ' choices.yaml)" = 2 ] || fail "choices: $(cat choices.yaml)"
+run mpi 1 "$(atoll atoll-bench)" mlp --merge slice1.json,slice2.json --json merged.json
+says '40 x 64 x 64 x 64 on 2 ranks'
+says '( 2 runs )'
+says 'median of 2 shapes: cta of the ideal'
+python3 - <<'PY' || fail "merged.json"
+import json
+slices = [json.load(open("slice%d.json" % i))["rows"] for i in (1, 2)]
+t = json.load(open("merged.json"))
+assert t["rows"] == slices[0] + slices[1] and t["bit_identical"] is True, t
+assert [r["M"] for r in t["rows"]] == [40, 24, 40, 24] and all(r["ranks"] == 2 for r in t["rows"]), t
+assert [r["chosen"] for r in slices[0]] == [r["chosen"] for r in slices[1]], slices
+PY
+expect 66 mpi 1 "$(atoll atoll-bench)" mlp --merge missing.json
 # On a GPU where there is one; elsewhere the reason, and the code of the list.
 "$(atoll atoll-bench)" mlp --shape 40x64x64x64 --repeats 1 --device cuda > device.txt 2>&1 && code=0 || code=$?
 [ "$code" = 0 ] || { [ "$code" = 68 ] && grep -q "device kind cuda: " device.txt; } || fail "exit $code: $(cat device.txt)"
