@@ -75,8 +75,8 @@ atoll_err generate_texts(atoll_decode *d, const atoll_model *m, const generate_p
 
 /* What a team of ranks did, for the story and the report. */
 typedef struct team_report {
-  int ranks, shapes, shared;
-  double alone, chosen; /* s of one product of each shape */
+  int ranks;
+  atoll_linear_team_choice of;
 } team_report;
 /* Whether `ranks` ranks are to make each of n texts together. */
 int team_wanted(const generate_params *p, int64_t n, int ranks);

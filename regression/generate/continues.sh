@@ -43,15 +43,21 @@ draw seed 1 generate.seed=2
 export ATOLL_TEST_TEAM=shared
 draw team 2 generate.together=yes generate.threads=1
 unset ATOLL_TEST_TEAM
+export ATOLL_CACHE=$PWD/cache # what was measured is remembered
 draw some 3 generate.together=yes generate.threads=1 generate.batch=5
+draw again 3 generate.together=yes generate.threads=1 generate.batch=5
+unset ATOLL_CACHE
 python3 - <<'P' || fail 'the texts'
 import json
-one, two, three, seed, team, some = (json.load(open(f)) for f in ("one", "two", "three", "seed", "team", "some"))
+names = "one", "two", "three", "seed", "team", "some", "again"
+one, two, three, seed, team, some, again = (json.load(open(f)) for f in names)
 assert [r["ranks"] for r in (one, two, three, team, some)] == [1, 2, 3, 2, 3]
 assert team["together"]["shared"] == team["together"]["shapes"] >= 4, team["together"]
 assert some["together"]["ranks"] == 3 and "together" not in two
+assert some["together"]["remembered"] == 0 < again["together"]["remembered"] == again["together"]["shapes"], again
+assert again["together"]["shared"] == some["together"]["shared"], again
 assert len(one["texts"]) == 10 and [t["prompt_index"] for t in one["texts"]] == [i // 2 for i in range(10)]
-for other in (two, three, team, some):
+for other in (two, three, team, some, again):
     for a, b in zip(one["texts"], other["texts"]):
         assert a == b, (a, b)
 assert sum(a["tokens"] != b["tokens"] for a, b in zip(one["texts"], seed["texts"])) > 5

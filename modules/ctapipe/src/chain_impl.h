@@ -53,6 +53,12 @@ int64_t cta_panel(const struct atoll_chain *c, const atoll_chain_cut *cut, int64
 /* Of all panels' tiles, nt to a panel. */
 size_t cta_tile_bytes(const struct atoll_chain *c, int64_t nt);
 
+/* What was found fastest, by key in a file of choices (choose.c); local. `path` as that of atoll_chain_choose(). */
+void cta_choices_file(const char *path, char *file, size_t n);
+int cta_recall(const char *file, const char *key, atoll_chain_choice *out);
+/* Warns when it cannot. */
+void cta_remember(const char *file, const char *key, const atoll_chain_choice *choice);
+
 /* One run of `way` on v, which is set up; *y is the result. Every rank calls. */
 atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, const float **y);
 

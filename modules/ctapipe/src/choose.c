@@ -1,4 +1,5 @@
-/* The fastest way of a shape on this machine: measured once, remembered in a small YAML file.
+/* The fastest way of a shape on this machine: measured once, remembered in a small YAML file, which products of a team
+ * (linear_team.c) are remembered in, too.
  *
  * All settings are tried, the faster half again, and so on until FINALISTS are left, which take TURNS more; the least
  * time of each counts, as other load only adds to it. What is remembered is what every rank then uses, as rank 0 read
@@ -16,7 +17,7 @@
 #include "atoll/yaml.h"
 #include "chain_impl.h"
 
-enum { SETTINGS = 256, FINALISTS = 4, TURNS = 3, ENTRIES = 4096, KEY = 512 };
+enum { SETTINGS = 256, FINALISTS = 4, TURNS = 5, ENTRIES = 4096, KEY = 512 };
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
 
@@ -223,11 +224,20 @@ static atoll_err remember(const char *path, const struct entry *mine) {
   return err;
 }
 
-static int recall(const char *path, const char *key, atoll_chain_choice *out) {
+void cta_remember(const char *file, const char *key, const atoll_chain_choice *choice) {
+  struct entry e = {.choice = *choice};
+  snprintf(e.key, sizeof e.key, "%s", key);
+  if (!*file || remember(file, &e) == ATOLL_OK)
+    return;
+  atoll_log(ATOLL_LOG_WARN, "%s: the choice is not remembered", atoll_err_message());
+  atoll_err_clear();
+}
+
+int cta_recall(const char *path, const char *key, atoll_chain_choice *out) {
   struct entry *all = NULL;
   size_t n = 0;
   int found = 0;
-  if (!atoll_file_exists(path))
+  if (!*path || !atoll_file_exists(path))
     return 0;
   if (read_entries(path, &all, &n) != ATOLL_OK) {
     atoll_log(ATOLL_LOG_WARN, "%s: not used, measuring again", atoll_err_message());
@@ -241,6 +251,13 @@ static int recall(const char *path, const char *key, atoll_chain_choice *out) {
     }
   free(all);
   return found;
+}
+
+void cta_choices_file(const char *path, char *file, size_t n) {
+  if (path)
+    snprintf(file, n, "%s", path);
+  else
+    atoll_cache_path(file, n, "chains.yaml");
 }
 
 /* --- choosing ----------------------------------------------------------------------------------------------------- */
@@ -259,29 +276,24 @@ static atoll_err measure_new(atoll_chain *c, int64_t rows, int same_bits, atoll_
 
 atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
                              atoll_chain_choice *out) {
-  struct entry mine;
-  char file[4096];
+  atoll_chain_choice mine;
+  char file[4096], key[KEY];
   int rank = chain->view.rank, found = 0;
   MPI_Comm mpi = atoll_comm_mpi(chain->comm);
   memset(&mine, 0, sizeof mine);
   if (rows < 0 || rows > chain->params.rows)
     return atoll_fail(ATOLL_USAGE, "choice for %" PRId64 " rows, made for 0..%" PRId64, rows, chain->params.rows);
   if (rank == 0) {
-    if (path)
-      snprintf(file, sizeof file, "%s", path);
-    else
-      atoll_cache_path(file, sizeof file, "chains.yaml");
-    make_key(chain, rows, same_bits, mine.key);
-    found = *file && recall(file, mine.key, &mine.choice);
+    cta_choices_file(path, file, sizeof file);
+    make_key(chain, rows, same_bits, key);
+    found = cta_recall(file, key, &mine);
   }
   MPI_Bcast(&found, 1, MPI_INT, 0, mpi);
   if (!found)
-    ATOLL_TRY(measure_new(chain, rows, same_bits, &mine.choice));
-  if (!found && rank == 0 && *file && remember(file, &mine) != ATOLL_OK) {
-    atoll_log(ATOLL_LOG_WARN, "%s: the choice is not remembered", atoll_err_message());
-    atoll_err_clear();
-  }
-  MPI_Bcast(&mine.choice, (int)sizeof mine.choice, MPI_BYTE, 0, mpi); /* medians are the same, but one rank speaks */
-  *out = mine.choice;
+    ATOLL_TRY(measure_new(chain, rows, same_bits, &mine));
+  if (!found && rank == 0)
+    cta_remember(file, key, &mine);
+  MPI_Bcast(&mine, (int)sizeof mine, MPI_BYTE, 0, mpi); /* medians are the same, but one rank speaks */
+  *out = mine;
   return ATOLL_OK;
 }

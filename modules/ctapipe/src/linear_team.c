@@ -5,20 +5,22 @@
  * meeting of the call between, which nobody enters before it has read. */
 #include "atoll/linear_team.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/cache.h"
 #include "atoll/clock.h"
-#include "atoll/symmetric.h"
-#include "view.h"
+#include "chain_impl.h"
 
 /* Columns that the kernels compute together: a share that begins elsewhere might give other bits. */
-enum { UNIT = 32, SHAPES = 64, TURNS = 5 };
+enum { UNIT = 32, SHAPES = 64, TURNS = 5, KEY = 512 };
 
 struct shape {
   int64_t R, I, O;
-  int shared;
+  int shared, remembered;
   double alone, chosen; /* s */
 };
 
@@ -34,6 +36,7 @@ struct atoll_linear_team {
   struct cta_view view; /* for its meetings alone */
   float *result[2], *own;
   int64_t most;
+  char choices[4096]; /* file; rank 0's */
   int parity, shapes;
   struct shape shape[SHAPES];
 };
@@ -91,21 +94,53 @@ static atoll_err time_one(const struct product *p, atoll_err (*way)(const struct
   return ATOLL_OK;
 }
 
-/* The slowest rank's best of some turns each. */
-static atoll_err measure(const struct product *p, struct shape *s) {
-  double least[2] = {INFINITY, INFINITY};
+/* The slowest rank's best of some turns each: alone, shared. */
+static atoll_err measure(const struct product *p, double least[2]) {
+  least[0] = least[1] = INFINITY;
   ATOLL_TRY(atoll_queue_sync(p->team->queue));
   for (int i = 0; i < TURNS; i++) {
     ATOLL_TRY(time_one(p, alone, &least[0]));
     ATOLL_TRY(time_one(p, shared, &least[1]));
   }
   int rc = MPI_Allreduce(MPI_IN_PLACE, least, 2, MPI_DOUBLE, MPI_MAX, atoll_comm_mpi(p->team->comm));
-  if (rc != MPI_SUCCESS)
-    return atoll_fail(ATOLL_IO, "MPI_Allreduce of a team's times failed with %d", rc);
+  return rc == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_IO, "MPI_Allreduce of a team's times failed with %d", rc);
+}
+
+static void make_key(const struct product *p, char *key) {
+  const atoll_linear_team *t = p->team;
+  char cpu[128];
+  (void)atoll_cache_processor(cpu, sizeof cpu);
+  snprintf(key, KEY, "%s, kernels %s, %d ranks, %d threads, a team's product: %" PRId64 " x %" PRId64 " x %" PRId64,
+           cpu, t->plain->name, t->view.ranks, atoll_device_threads(t->device), p->R, p->I, p->O);
+}
+
+/* Rank 0 remembers as ways of a chain: the sequential one for every rank alone, the column split for sharing. */
+static atoll_err choose(const struct product *p, struct shape *s) {
+  const atoll_chain_way by_one = ATOLL_CHAIN_SEQUENTIAL, by_all = ATOLL_CHAIN_COLUMN_SHARED;
+  const atoll_linear_team *t = p->team;
   const char *test = getenv("ATOLL_TEST_TEAM"); /* "shared" or "alone", whatever is faster */
-  s->shared = test ? !strcmp(test, "shared") : least[1] < least[0];
-  s->alone = least[0];
-  s->chosen = least[s->shared];
+  char key[KEY] = "";
+  double least[2];
+  atoll_chain_choice c = {.setting = {by_all, {CTA_PANEL_MIN, 1}}};
+  if (t->view.rank == 0 && !test) {
+    make_key(p, key);
+    s->remembered = cta_recall(t->choices, key, &c);
+  }
+  int rc = MPI_Bcast(&s->remembered, 1, MPI_INT, 0, atoll_comm_mpi(t->comm));
+  if (rc == MPI_SUCCESS && s->remembered)
+    rc = MPI_Bcast(&c, (int)sizeof c, MPI_BYTE, 0, atoll_comm_mpi(t->comm));
+  if (rc != MPI_SUCCESS)
+    return atoll_fail(ATOLL_IO, "MPI_Bcast of a team's choice failed with %d", rc);
+  if (!s->remembered) {
+    ATOLL_TRY(measure(p, least));
+    c.seconds[by_one] = least[0], c.seconds[by_all] = least[1];
+    c.setting.way = least[1] < least[0] ? by_all : by_one;
+    if (*key)
+      cta_remember(t->choices, key, &c);
+  }
+  s->shared = test ? !strcmp(test, "shared") : c.setting.way == by_all;
+  s->alone = c.seconds[by_one];
+  s->chosen = s->shared ? c.seconds[by_all] : c.seconds[by_one];
   return ATOLL_OK;
 }
 
@@ -120,7 +155,7 @@ static atoll_err shape_of(const struct product *p, const struct shape **out) {
     return ATOLL_OK;
   struct shape *s = &t->shape[t->shapes];
   *s = (struct shape){.R = p->R, .I = p->I, .O = p->O};
-  ATOLL_TRY(measure(p, s));
+  ATOLL_TRY(choose(p, s));
   t->shapes++;
   *out = s;
   return ATOLL_OK;
@@ -186,7 +221,7 @@ static void team_free(atoll_linear_team *t) {
 }
 
 atoll_err atoll_linear_team_create(atoll_comm *comm, atoll_mem *mem, atoll_queue *queue, const atoll_kernels *kernels,
-                                   int64_t most, atoll_linear_team **out) {
+                                   int64_t most, const char *choices, atoll_linear_team **out) {
   atoll_linear_team *t = NULL;
   atoll_err err = atoll_agree(atoll_comm_mpi(comm), prepare(comm, mem, queue, kernels, most, &t));
   if (err == ATOLL_OK)
@@ -196,6 +231,8 @@ atoll_err atoll_linear_team_create(atoll_comm *comm, atoll_mem *mem, atoll_queue
     return err;
   }
   lay_out(t, t->symmetric);
+  if (t->view.rank == 0)
+    cta_choices_file(choices, t->choices, sizeof t->choices);
   the_team = *out = t;
   return ATOLL_OK;
 }
@@ -210,13 +247,13 @@ void atoll_linear_team_destroy(atoll_linear_team **team) {
 
 const atoll_kernels *atoll_linear_team_kernels(const atoll_linear_team *team) { return &team->kernels; }
 
-int atoll_linear_team_choices(const atoll_linear_team *team, int *shared_out, double *alone_out, double *chosen) {
-  *shared_out = 0;
-  *alone_out = *chosen = 0;
+atoll_linear_team_choice atoll_linear_team_choices(const atoll_linear_team *team) {
+  atoll_linear_team_choice c = {.shapes = team->shapes};
   for (int i = 0; i < team->shapes; i++) {
-    *shared_out += team->shape[i].shared;
-    *alone_out += team->shape[i].alone;
-    *chosen += team->shape[i].chosen;
+    c.shared += team->shape[i].shared;
+    c.remembered += team->shape[i].remembered;
+    c.alone += team->shape[i].alone;
+    c.chosen += team->shape[i].chosen;
   }
-  return team->shapes;
+  return c;
 }
