@@ -87,6 +87,8 @@ int main(int argc, char **argv) {
     write_file(path, text);
     atoll_gemm_choice c = choose(path);
     CHECK(c.remembered && c.way == way);
+    static const char *const says[] = {"GEMM by oneDNN", "GEMM by OpenBLAS", "GEMM by packed tiles"};
+    CHECK(strstr(atoll_kernels_describe(kernels), says[way]));
     check_product();
   }
   edit(path, "gflops", "gigaflops");
