@@ -336,12 +336,13 @@ atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const float *v, in
 
 /* --- running ------------------------------------------------------------------------------------------------------ */
 
-/* Rows of a tile where the caller names none: few enough for about 16 tiles of the narrowest layer a rank. */
+/* Rows of a tile where the caller names none: high panels read the weights less often and keep more sums in registers,
+ * as long as the narrowest layer has some 4 tiles for each rank. */
 static int64_t default_panel(const atoll_chain *c, int64_t rows) {
-  int64_t nt = INT64_MAX, panel = 64;
+  int64_t nt = INT64_MAX, panel = CTA_GROUP;
   for (int i = 1; i < c->view.steps; i++)
     nt = cta_least(nt, c->view.step[i].nt);
-  while (panel > 16 && (rows + panel - 1) / panel * nt < 16 * c->view.ranks)
+  while (panel > 16 && (rows + panel - 1) / panel * nt < 4 * c->view.ranks)
     panel /= 2;
   return panel;
 }
