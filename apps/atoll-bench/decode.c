@@ -3,7 +3,10 @@
  *
  * Inputs repeat after PERIOD tokens, and are made so that programs in any language can make them: see peers/peer.py.
  * The sum over all tokens' outputs is compared between the two ways, and is the checksum that peers print. */
+#include "decode.h"
+
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +19,7 @@ enum { PERIOD = 64, HEADS = 8, WIDTH = 64, MOST = 32 };
 static const double tolerance = 1e-3; /* of sums of T outputs, relative to the largest */
 
 typedef struct problem {
-  int64_t length, window, batch, block;
+  int64_t length, window, batch, block, threads;
   float *table; /* [3, PERIOD, batch, HEADS, WIDTH] */
   float *total; /* [batch, HEADS, WIDTH] */
 } problem;
@@ -59,19 +62,21 @@ static void attend_padded(const problem *p, int64_t t, const float *q, const flo
 static void run_padded(const problem *p, int64_t begin, int64_t end, float *cache, float *score, float *total) {
   const int64_t row = row_of(p), heads = p->batch * HEADS, half = heads * p->length * WIDTH;
   for (int64_t t = begin; t < end; t++)
+#pragma omp parallel for num_threads(p->threads) if (p->threads > 1)
     for (int64_t h = 0; h < heads; h++) {
       const float *q = p->table + (t % PERIOD) * row + h * WIDTH;
       float *keys = cache + h * p->length * WIDTH, *values = keys + half;
       memcpy(keys + t * WIDTH, q + PERIOD * row, WIDTH * sizeof *keys);
       memcpy(values + t * WIDTH, q + 2 * PERIOD * row, WIDTH * sizeof *values);
-      attend_padded(p, t, q, keys, values, score, total + h * WIDTH);
+      attend_padded(p, t, q, keys, values, score + h * p->length, total + h * WIDTH);
     }
 }
 
 /* A cached place costs the same whether it is seen or not, so a part of the tokens is enough: milliseconds of one. */
 static atoll_err time_padded(const problem *p, int64_t tokens, float *total, double *ms) {
   const int64_t half = p->batch * HEADS * p->length * WIDTH;
-  float *cache = calloc((size_t)(2 * half), sizeof *cache), *score = malloc((size_t)p->length * sizeof *score);
+  float *cache = calloc((size_t)(2 * half), sizeof *cache),
+        *score = malloc((size_t)(p->batch * HEADS * p->length) * sizeof *score);
   if (!cache || !score) {
     free(cache);
     free(score);
@@ -90,7 +95,8 @@ static atoll_err time_padded(const problem *p, int64_t tokens, float *total, dou
 static atoll_err keep_total(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   const problem *p = user;
   (void)out;
-  memcpy(p->total + point[0] * HEADS * WIDTH, in->data, HEADS * WIDTH * sizeof(float));
+  (void)point;
+  memcpy(p->total, in->data, (size_t)row_of(p) * sizeof(float));
   return ATOLL_OK;
 }
 
@@ -115,7 +121,7 @@ static atoll_err build(const problem *p, atoll_rec **out) {
   atoll_rt *total = atoll_rec_tensor(c, "total", ATOLL_F32, "b,t", ATOLL_SHAPE(HEADS, WIDTH));
   atoll_rt_def(total, "t==0", y);
   atoll_rt_def(total, "true", atoll_rt_add(atoll_rt_at(total, "t=t-1"), y));
-  atoll_rt_sink(atoll_rt_at(total, "t=T-1"), "total", keep_total, (void *)(uintptr_t)p);
+  atoll_rt_sink(atoll_rt_at(total, "b=0:B,t=T-1"), "total", keep_total, (void *)(uintptr_t)p);
   return atoll_rec_error(c);
 }
 
@@ -175,7 +181,9 @@ static atoll_err account(const problem *p, tiled *t) {
 static atoll_err compile(const problem *p, tiled *t) {
   atoll_rec_params params;
   atoll_rec_params_init(&params);
-  params.tile = p->block;
+  params.block = p->block;
+  params.threads = (int)p->threads;
+  params.vectorize = "b"; /* texts advance together, as they do where tokens are chosen */
   params.least = p->length < 512 ? 1 : 512;
   double began = atoll_clock_now();
   ATOLL_TRY(build(p, &t->context));
@@ -201,10 +209,20 @@ static atoll_err time_tiled(const problem *p, const tiled *t, double *ms) {
 
 /* ---- what memory gives ---- */
 
-static volatile float sink;
+static float sink;
 
-/* Bytes a second that one thread reads from a buffer of this size. */
-static atoll_err read_rate(int64_t bytes, double *rate) {
+static float add_up(const float *x, int64_t n) {
+  float sum[32] = {0}, all = 0;
+  for (int64_t i = 0; i + 32 <= n; i += 32)
+    for (int k = 0; k < 32; k++)
+      sum[k] += x[i + k];
+  for (int k = 0; k < 32; k++)
+    all += sum[k];
+  return all;
+}
+
+/* Bytes a second that threads read from a buffer of this size, each its part. */
+atoll_err decode_read_rate(int64_t bytes, int threads, double *rate) {
   int64_t n = bytes / (int64_t)sizeof(float), rounds = (INT64_C(256) << 20) / bytes + 1;
   float *x = malloc((size_t)(n * (int64_t)sizeof *x) + 64);
   if (!x)
@@ -212,13 +230,14 @@ static atoll_err read_rate(int64_t bytes, double *rate) {
   for (int64_t i = 0; i < n; i++)
     x[i] = (float)(i & 7);
   double began = atoll_clock_now();
-  for (int64_t r = 0; r < rounds; r++) {
-    float sum[32] = {0};
-    for (int64_t i = 0; i + 32 <= n; i += 32)
-      for (int k = 0; k < 32; k++)
-        sum[k] += x[i + k];
-    for (int k = 0; k < 32; k++)
-      sink += sum[k];
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t me = omp_get_thread_num(), all = omp_get_num_threads(), from = n * me / all;
+    for (int64_t r = 0; r < rounds; r++) {
+      float sum = add_up(x + from, n * (me + 1) / all - from);
+#pragma omp atomic
+      sink += sum;
+    }
   }
   *rate = (double)(rounds * n * (int64_t)sizeof *x) / (atoll_clock_now() - began);
   free(x);
@@ -269,9 +288,9 @@ static atoll_err measure(problem *p, const tiled *t, int64_t repeats, figures *f
       f->error = largest_difference(p->total, total, row_of(p));
   }
   if (err == ATOLL_OK)
-    err = read_rate((int64_t)working, &f->rate);
+    err = decode_read_rate((int64_t)working, (int)p->threads, &f->rate);
   if (err == ATOLL_OK)
-    err = read_rate(INT64_C(256) << 20, &f->dram);
+    err = decode_read_rate(INT64_C(512) << 20, (int)p->threads, &f->dram);
   if (err == ATOLL_OK && f->error > tolerance)
     err = atoll_fail(ATOLL_INTERNAL, "T %lld, window %lld: outputs differ by %.3g from those of a padded cache",
                      (long long)p->length, (long long)p->window, f->error);
@@ -291,12 +310,12 @@ static void set(json_t *row, const char *key, double v) {
 }
 
 static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repeats, json_t *peers, json_t *rows) {
-  static const char *const keys[] = {"T", "window", "batch", NULL};
+  static const char *const keys[] = {"T", "window", "batch", "threads", NULL};
   double ms = bench_median(f->tiled, (int)repeats), padded = bench_median(f->padded, (int)repeats);
   double fraction = seen_bytes(p) / (1e-3 * ms) / f->rate;
-  json_t *row =
-      json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window, "batch",
-                (json_int_t)p->batch, "block", (json_int_t)p->block, "dtype", "f32", "threads", 1, "engine", t->engine);
+  json_t *row = json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window,
+                          "batch", (json_int_t)p->batch, "block", (json_int_t)p->block, "dtype", "f32", "threads",
+                          (int)p->threads, "engine", t->engine);
   if (!row)
     return atoll_fail(ATOLL_NOMEM, "row of figures");
   set(row, "ms_per_token_tiled", ms);
@@ -346,16 +365,17 @@ static atoll_err one(problem *p, int64_t repeats, json_t *peers, json_t *rows) {
 
 static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
   bench_list lengths, windows, batches;
-  int64_t repeats, block;
+  int64_t repeats, block, threads;
   ATOLL_TRY(bench_numbers(cli, "lengths", "512,2048", 2, 1 << 20, &lengths));
   ATOLL_TRY(bench_numbers(cli, "windows", "0,512", 0, 1 << 20, &windows));
   ATOLL_TRY(bench_numbers(cli, "batches", "1,4", 1, 1024, &batches));
   ATOLL_TRY(bench_count(cli, "repeats", 3, 1, MOST, &repeats));
-  ATOLL_TRY(bench_count(cli, "block", 0, 0, 1 << 20, &block));
+  ATOLL_TRY(bench_count(cli, "block", 128, 0, 1 << 20, &block));
+  ATOLL_TRY(bench_count(cli, "threads", 1, 1, 1024, &threads));
   for (int l = 0; l < lengths.n; l++)
     for (int w = 0; w < windows.n; w++)
       for (int b = 0; b < batches.n; b++) {
-        problem p = {lengths.v[l], windows.v[w], batches.v[b], block, NULL, NULL};
+        problem p = {lengths.v[l], windows.v[w], batches.v[b], block, threads, NULL, NULL};
         ATOLL_TRY(one(&p, repeats, peers, rows));
       }
   return ATOLL_OK;
@@ -373,10 +393,12 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     err = sweep(cli, peers, rows);
   if (out)
     json_object_set(out, "rows", rows);
+  if (err == ATOLL_OK)
+    err = decode_models(cli, out);
   json_decref(rows);
   json_decref(peers);
   return err;
 }
 
 const bench bench_decode = {"decode",
-                            "Attention token by token as a recurrent program, against a padded cache and peers.", run};
+                            "Attention and models token by token as recurrent programs, and their compile times.", run};

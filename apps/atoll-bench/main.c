@@ -54,7 +54,10 @@ static const atoll_cli_flag flags[] = {
     {"iterations", "N", "rl: of one timed run; default 5."},
     {"windows", "LIST", "decode: tokens that a token attends to, 0: all before it; default 0,512."},
     {"batches", "LIST", "decode: texts at a time; default 1,4."},
-    {"block", "N", "decode: keys of a block of attention; default 0, all at once."},
+    {"model-lengths", "LIST", "decode: tokens of a small Llama; default 512."},
+    {"layers", "LIST", "decode: layers of the small Llama whose compilation is timed; default 4,64."},
+    {"threads", "N", "decode: of each row; default 1."},
+    {"block", "N", "decode: keys and values of a block in memory; default 128."},
     {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
     {NULL, NULL, NULL},
 };

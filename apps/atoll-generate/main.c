@@ -32,7 +32,7 @@ static const atoll_opt_def defs[] = {
     {"window", ATOLL_OPT_INT, FIELD(window), "0", "0..16777216", "tokens",
      "a token attends to this many, itself included; 0 to all before it"},
     {"block", ATOLL_OPT_INT, FIELD(block), "0", "0..1048576", "tokens",
-     "recurrent engine: attention goes over blocks of this many keys and values; 0 over all at once"},
+     "recurrent engine: keys and values are stored in blocks of so many; 0 each for itself"},
     {0},
 };
 const atoll_opt_table generate_options = {"generate", defs};

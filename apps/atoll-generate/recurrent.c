@@ -1,5 +1,6 @@
 /* The recurrent engine: texts advance together through one program, which asks for each token. Prompts are positions
  * like others, whose tokens are known. */
+#include <omp.h>
 #include <stdlib.h>
 
 #include "atoll/clock.h"
@@ -46,7 +47,10 @@ static atoll_err choose(void *user, int64_t k, int64_t position, const float *lo
 }
 
 atoll_err recurrent_create(const atoll_model *m, const generate_params *p, recurrent *r) {
-  const atoll_rec_model_params params = {.texts = p->batch, .window = p->window, .block = p->block};
+  const atoll_rec_model_params params = {.texts = p->batch,
+                                         .window = p->window,
+                                         .block = p->block,
+                                         .threads = p->threads ? (int)p->threads : omp_get_max_threads()};
   r->batch = calloc(1, sizeof *r->batch);
   if (!r->batch)
     return atoll_fail(ATOLL_NOMEM, "batch of texts");

@@ -231,7 +231,8 @@ static atoll_err compile(atoll_rec_model *r) {
   atoll_rec_params p;
   atoll_rec_params_init(&p);
   p.vectorize = r->p.texts > 1 ? "b" : NULL;
-  p.tile = r->p.block;
+  p.block = r->p.block;
+  p.threads = r->p.threads;
   p.trace = r->p.trace;
   p.compiler = r->p.interpreted ? "" : NULL;
   ATOLL_TRY(atoll_rec_create(1, &r->c));

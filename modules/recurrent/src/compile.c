@@ -1,4 +1,5 @@
 /* From a graph to something that runs. */
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,11 +128,18 @@ static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_pro
   if (*path && rt_kept_read(path, made, &program->graph, &program->schedule))
     return ATOLL_OK;
   ATOLL_TRY(rt_graph_clone(made, &program->graph));
+  program->graph->block_size = p->block;
   ATOLL_TRY(run_passes(program->graph, p));
   ATOLL_TRY(schedule(program->graph, &s, &program->schedule));
   if (*path)
     rt_kept_write(path, made, program->graph, &program->schedule);
   return ATOLL_OK;
+}
+
+/* Asking OpenMP also keeps its library loaded: its threads outlive the program that made them. */
+static int threads_of(const atoll_rec_params *p) {
+  int limit = omp_get_thread_limit();
+  return p->threads < 1 ? 1 : p->threads < limit ? p->threads : limit;
 }
 
 static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out) {
@@ -141,6 +149,7 @@ static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_pr
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   *out = program;
   program->memory = p->memory;
+  program->threads = threads_of(p);
   program->last_peak = -1;
   ATOLL_TRY(rt_rec_clone(c, &made));
   atoll_err err = obtain(p, made, program);
@@ -170,7 +179,7 @@ static atoll_err build(int n, atoll_rec_program *const *program, const atoll_rec
   if (err == ATOLL_OK && p->trace)
     fprintf(p->trace, "== C\n%s", source);
   if (err == ATOLL_OK)
-    err = rt_native_create(source, bytes, p->compiler, p->flags, &lib, why, sizeof why);
+    err = rt_native_create(source, bytes, p->compiler, p->flags, p->threads > 1, &lib, why, sizeof why);
   free(source);
   for (int k = 0; k < n && err == ATOLL_OK; k++) {
     program[k]->native = rt_native_share(lib);
@@ -262,7 +271,7 @@ static atoll_err interpret(const atoll_rec_program *program, const atoll_rec_bin
 atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   int64_t peak;
   ATOLL_TRY(check_memory(program, bindings, n));
-  ATOLL_TRY(program->entry ? rt_runtime_run(program->graph, program->entry, bindings, n, &peak)
+  ATOLL_TRY(program->entry ? rt_runtime_run(program->graph, program->entry, program->threads, bindings, n, &peak)
                            : interpret(program, bindings, n, &peak));
   program->last_peak = peak;
   return ATOLL_OK;
@@ -295,6 +304,8 @@ static void report_node(const rt_graph *g, const rt_storage *s, const atoll_rt *
   default:
     fputs("one", out);
   }
+  if (s->block > 1)
+    fprintf(out, " of blocks of %lld", (long long)s->block);
   fprintf(out, ", %lld bytes", (long long)(s->slots * s->bytes));
   if (s->donor >= 0)
     fprintf(out, ", in place of %s", rt_label(g->node[s->donor], label, sizeof label));

@@ -15,6 +15,7 @@ atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out)
 typedef enum rt_operand_kind {
   RT_SCALAR,  /* a variable, computed in the same loop */
   RT_MEMORY,  /* base[...] */
+  RT_BLOCKS,  /* base[block][...]: the first axis is a slice over blocks; of contractions only */
   RT_LITERAL, /* a constant */
   RT_FORMULA  /* of EVAL: an expression over positions */
 } rt_operand_kind;
@@ -28,11 +29,13 @@ typedef struct rt_operand {
   const char *stride[RT_AXES];
   int dense;
   const atoll_rt *node; /* of FORMULA */
+  const char *lo;       /* of BLOCKS: the slice's first point */
+  int64_t size;         /* of BLOCKS: points of a block */
 } rt_operand;
 
 typedef struct rt_emit_view {
   const rt_edge *edge;
-  int dense;
+  int blocks; /* not an array, but where its blocks are */
   rt_operand operand;
 } rt_emit_view;
 
@@ -77,6 +80,10 @@ const char *rt_stored(rt_emitter *em, atoll_dtype t, const char *v);
 
 /* Operand k of a member of the statement at hand; dense: it must be one dense array in memory, or a literal. */
 rt_operand rt_operand_of(rt_emitter *em, const atoll_rt *x, int k, int dense);
+/* The same for an operand that rt_is_blocked(). */
+rt_operand rt_blocks_of(rt_emitter *em, const atoll_rt *x, int k);
+/* Whether the view's only slice is over blocks, and of values that are not single numbers. */
+int rt_is_blocked(const rt_emitter *em, const atoll_rt *x, int k);
 /* The value at positions at[0 .. n-1], to which the operand's trailing axes are broadcast, in its type of computation.
  */
 const char *rt_element_text(rt_emitter *em, const rt_operand *o, int n, const char *const *at);

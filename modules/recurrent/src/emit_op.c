@@ -5,12 +5,29 @@
 #include <string.h>
 
 #include "emit.h"
+#include "emitted.h"
+
+enum { ELEMENT_WORK = 4 }; /* operations of an element of a map, roughly */
 
 static const char *const axis_name[RT_AXES] = {"i0", "i1", "i2", "i3", "i4", "i5", "i6", "i7", "i8", "i9"};
 
 static int is_single(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_BF16; }
 
 static void simd(rt_emitter *em) { rt_line(em, "_Pragma(\"omp simd\")"); }
+
+/* Before a loop over elements of this shape, outermost or (simd) the only one: threads share it if they are many. */
+static void share_elements(rt_emitter *em, int axes, const atoll_sym *const *shape, const char *vector) {
+  int64_t extent, known = 1;
+  for (int k = 0; k < axes; k++)
+    known *= rt_is_const(shape[k], &extent) ? extent : RT_PARALLEL;
+  if (known * ELEMENT_WORK < RT_PARALLEL) {
+    if (*vector)
+      simd(em);
+    return;
+  }
+  const char *parts = rt_text(em, "rt_parts(r, %s * %d)", rt_count(em, axes, shape, 0), ELEMENT_WORK);
+  rt_line(em, "_Pragma(\"omp parallel for%s num_threads(%s) if (%s > 1)\")", vector, parts, parts);
+}
 
 /* ---- maps: one element from elements at positions that are computed from its own ---- */
 
@@ -242,12 +259,14 @@ void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {
   int axes = x[0]->axes;
   if (flat && axes) {
     const char *all = rt_count(em, axes, x[0]->shape, 0);
-    simd(em);
+    share_elements(em, axes, x[0]->shape, " simd");
     rt_loop(em, "i0", all);
     axes = 1;
   } else {
     for (int k = 0; k < axes; k++) {
-      if (k == axes - 1)
+      if (k == 0)
+        share_elements(em, axes, x[0]->shape, axes == 1 ? " simd" : "");
+      else if (k == axes - 1)
         simd(em);
       rt_loop(em, axis_name[k], rt_size(em, x[0]->shape[k]));
     }
@@ -273,8 +292,11 @@ static void reduce(rt_emitter *em, const atoll_rt *x) {
   for (int k = 0; k < o.axes; k++)
     at[k] = k == x->axis ? "k" : axis_name[k < x->axis ? k : k - 1];
   const char *element = rt_element_text(em, &o, o.axes, at);
-  for (int k = 0; k < x->axis; k++)
+  for (int k = 0; k < x->axis; k++) {
+    if (last && k == 0)
+      share_elements(em, o.axes, o.shape, "");
     rt_loop(em, axis_name[k], rt_size(em, x->shape[k]));
+  }
   if (last) {
     rt_line(em, "%s s = %s;", type, sum ? "0" : "-INFINITY");
     rt_line(em, "_Pragma(\"omp simd reduction(%s:s)\")", sum ? "+" : "max");
@@ -355,7 +377,18 @@ struct contraction {
   rt_operand o[3];
   struct label label[2 * RT_AXES];
   int labels;
+  int blocks; /* operand that lies in blocks, or -1 */
+  int walk;   /* the label that walks over them: within a block; `first` is how far it is in the slice */
+  int shared; /* the label whose values threads share, or -1 */
 };
+
+/* The operand of a contraction that is read from its blocks, or -1: at most one. */
+static int blocked_operand(const rt_emitter *em, const atoll_rt *x) {
+  for (int k = 0; x->op == RT_EINSUM && k < x->inputs; k++)
+    if (!rt_is_member(em, &x->in[k]) && rt_is_blocked(em, x, k))
+      return k;
+  return -1;
+}
 
 static void add_labels(rt_emitter *em, struct contraction *c, int i, const char *names) {
   for (int k = 0; k < c->o[i].axes; k++) {
@@ -370,14 +403,21 @@ static void add_labels(rt_emitter *em, struct contraction *c, int i, const char 
   }
 }
 
+/* The variable of a label; `ahead` values further. */
+static const char *label_at(rt_emitter *em, const struct contraction *c, int l, int i, int ahead) {
+  const char *s = rt_text(em, "l%c", c->label[l].name);
+  if (l == c->walk && i != c->blocks)
+    s = rt_text(em, "first + %s", s);
+  return ahead || l == c->walk ? rt_text(em, ahead ? "(%s + %d)" : "(%s)", s, ahead) : s;
+}
+
 /* Where an operand's element is; label `repeated` counts from its loop's variable on. */
 static const char *contraction_at(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
   const char *s = NULL;
   for (int l = 0; l < c->labels; l++)
     if (c->label[l].stride[i]) {
-      const char *term = l == repeated && ahead
-                             ? rt_text(em, "(l%c + %d) * %s", c->label[l].name, ahead, c->label[l].stride[i])
-                             : rt_text(em, "l%c * %s", c->label[l].name, c->label[l].stride[i]);
+      const char *term =
+          rt_text(em, "%s * %s", label_at(em, c, l, i, l == repeated ? ahead : 0), c->label[l].stride[i]);
       s = s ? rt_text(em, "%s + %s", s, term) : term;
     }
   return s ? s : "0";
@@ -389,6 +429,10 @@ static const char *contraction_element(rt_emitter *em, const struct contraction 
   if (o->kind == RT_FORMULA) {
     em->err = atoll_fail(ATOLL_INTERNAL, "emission: a contraction of a formula");
     return "0";
+  }
+  if (o->kind == RT_BLOCKS) {
+    flat.kind = RT_MEMORY;
+    flat.base = "block";
   }
   return loaded(em, &flat, contraction_at(em, c, i, repeated, ahead));
 }
@@ -427,21 +471,42 @@ static int is_unit(const struct label *l) {
   return rt_is_const(l->extent, &extent) && extent == 1;
 }
 
-/* Outer loops: first the labels of the larger operand in its order, so that it is read as it lies, then the others, and
- * inside those of one element, which are no loops. */
+/* Outer loops: first that over blocks, then the labels of the larger operand in its order, so that it is read as it
+ * lies, then the others, and inside those of one element, which are no loops. */
 static int outer_order(const struct contraction *c, const char *const *names, int inner, int *order) {
-  int big = weight(&c->o[1]) > weight(&c->o[0]), n = 0;
+  int big = c->blocks >= 0 ? c->blocks : weight(&c->o[1]) > weight(&c->o[0]), n = 0;
+  if (c->walk >= 0)
+    order[n++] = c->walk;
   for (int k = 0; k < c->o[big].axes; k++)
     for (int l = 0; l < c->labels; l++)
-      if (c->label[l].name == names[big][k] && l != inner && !is_unit(&c->label[l]))
+      if (c->label[l].name == names[big][k] && l != inner && l != c->walk && !is_unit(&c->label[l]))
         order[n++] = l;
   for (int l = 0; l < c->labels; l++)
     if (l != inner && !c->label[l].stride[big] && !is_unit(&c->label[l]))
       order[n++] = l;
   for (int l = 0; l < c->labels; l++)
-    if (l != inner && is_unit(&c->label[l]))
+    if (l != inner && l != c->walk && is_unit(&c->label[l]))
       order[n++] = l;
   return n;
+}
+
+/* Threads share the outermost loop when it is over the result, so that each reads a part of what there is; else the
+ * longest loop over the result. Small contractions are not shared: -1. */
+static int shared_label(const struct contraction *c, const int *order, int n) {
+  int64_t extent, work = 1, longest = 1;
+  int found = -1;
+  for (int l = 0; l < c->labels; l++)
+    work *= rt_is_const(c->label[l].extent, &extent) ? extent : RT_PARALLEL;
+  if (work < RT_PARALLEL || n == 0)
+    return -1;
+  if (!c->label[order[0]].summed)
+    return order[0];
+  for (int k = 0; k < n; k++)
+    if (!c->label[order[k]].summed && rt_is_const(c->label[order[k]].extent, &extent) && extent > longest) {
+      longest = extent;
+      found = order[k];
+    }
+  return found;
 }
 
 static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int repeated, int ahead,
@@ -482,17 +547,73 @@ static void innermost(rt_emitter *em, const atoll_rt *x, const struct contractio
     rt_line(em, "%s += %s;", to[u], sum[u]);
 }
 
-static void einsum(rt_emitter *em, const atoll_rt *x) {
-  const char *comma = strchr(x->spec, ','), *arrow = strstr(comma, "->"), *type = rt_compute_type(x->dtype);
-  const char *names[3] = {x->spec, comma + 1, arrow + 2}, *count = rt_count(em, x->axes, x->shape, 0);
-  struct contraction c = {.labels = 0};
-  int order[2 * RT_AXES];
-  c.o[0] = rt_operand_of(em, x, 0, 0);
-  c.o[1] = rt_operand_of(em, x, 1, 0);
-  c.o[2] = (rt_operand){.kind = RT_MEMORY, .dtype = x->dtype, .axes = x->axes};
-  memcpy(c.o[2].shape, x->shape, sizeof c.o[2].shape);
+static void read_contraction(rt_emitter *em, const atoll_rt *x, struct contraction *c, const char *names[3]) {
+  const char *comma = strchr(x->spec, ',');
+  names[0] = x->spec;
+  names[1] = comma + 1;
+  names[2] = strstr(comma, "->") + 2;
+  *c = (struct contraction){.labels = 0, .blocks = blocked_operand(em, x), .walk = -1};
+  for (int k = 0; k < 2; k++)
+    c->o[k] = k == c->blocks ? rt_blocks_of(em, x, k) : rt_operand_of(em, x, k, 0);
+  c->o[2] = (rt_operand){.kind = RT_MEMORY, .dtype = x->dtype, .axes = x->axes};
+  memcpy(c->o[2].shape, x->shape, sizeof c->o[2].shape);
   for (int i = 0; i < 3; i++)
-    add_labels(em, &c, i, names[i]);
+    add_labels(em, c, i, names[i]);
+  for (int l = 0; l < c->labels && c->blocks >= 0; l++)
+    if (c->label[l].name == names[c->blocks][0])
+      c->walk = l;
+}
+
+/* Ends of a label's loop: a thread's part of the one that threads share. */
+static const char *label_from(const struct contraction *c, int l) { return l == c->shared ? "from" : "0"; }
+static const char *label_to(rt_emitter *em, const struct contraction *c, int l) {
+  return l == c->shared ? "to" : rt_size(em, c->label[l].extent);
+}
+
+/* The loop over blocks: in it, "block" is where one begins in memory, `first` where its part of the slice begins. */
+static void open_blocks(rt_emitter *em, const struct contraction *c) {
+  const rt_operand *o = &c->o[c->blocks];
+  const char *one = rt_count(em, o->axes, o->shape, 1), *type = rt_storage_type(o->dtype);
+  rt_line(em, "const int64_t stop = %s + %s;", o->lo, label_to(em, c, c->walk));
+  rt_open(em, "for (int64_t at = %s + %s, next; at < stop; at = next)", o->lo, label_from(c, c->walk));
+  rt_line(em, "next = rt_min(stop, (at / %" PRId64 " + 1) * %" PRId64 ");", o->size, o->size);
+  rt_line(em, "const int64_t first = at - %s, count = next - at;", o->lo);
+  rt_line(em, "const %s *block = %s[at / %" PRId64 " - %s / %" PRId64 "] + at %% %" PRId64 " * %s;", type, o->base,
+          o->size, o->lo, o->size, o->size, one);
+}
+
+/* All loops. The outermost takes four values at a time, which share what the inner loops read, and then the rest. */
+static void contract(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const int *order, int n, int inner,
+                     int dot, int w) {
+  enum { AT_ONCE = 4 };
+  const int first = n ? order[0] : -1;
+  const char *i = n ? rt_text(em, "l%c", c->label[first].name) : NULL, *to = NULL;
+  if (c->walk >= 0)
+    open_blocks(em, c);
+  if (n)
+    to = c->walk >= 0 ? "count" : label_to(em, c, first);
+  if (n)
+    rt_line(em, "int64_t %s = %s;", i, c->walk >= 0 ? "0" : label_from(c, first));
+  for (int times = n ? AT_ONCE : 1; times >= 1; times -= AT_ONCE - 1) {
+    if (n)
+      rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, to, i, times);
+    for (int k = 1; k < n; k++) {
+      const char *l = rt_text(em, "l%c", c->label[order[k]].name);
+      rt_open(em, "for (int64_t %s = %s; %s < %s; %s++)", l, label_from(c, order[k]), l, label_to(em, c, order[k]), l);
+    }
+    innermost(em, x, c, inner, dot, first, times, w);
+    for (int k = 0; k < n; k++)
+      rt_close(em);
+  }
+  if (c->walk >= 0)
+    rt_close(em);
+}
+
+static void einsum(rt_emitter *em, const atoll_rt *x) {
+  const char *names[3], *count = rt_count(em, x->axes, x->shape, 0), *type = rt_compute_type(x->dtype);
+  struct contraction c;
+  int order[2 * RT_AXES];
+  read_contraction(em, x, &c, names);
   /* Sums are kept in the type of computation; where that is the type of storage, in place. */
   const char *y = rt_place(em, x);
   int own = strcmp(type, rt_storage_type(x->dtype)) != 0, w = em->names++;
@@ -507,22 +628,19 @@ static void einsum(rt_emitter *em, const atoll_rt *x) {
   rt_line(em, "t%d[i] = 0;", w);
   rt_close(em);
   int dot = dot_label(&c), inner = dot >= 0 ? dot : row_label(&c), n = outer_order(&c, names, inner, order);
-  /* The outermost loop takes four values at a time, which share what the inner loops read, and then the rest. */
-  enum { AT_ONCE = 4 };
-  const int first = n ? order[0] : -1;
-  const char *i = n ? rt_text(em, "l%c", c.label[first].name) : NULL,
-             *all = n ? rt_size(em, c.label[first].extent) : NULL;
-  if (n)
-    rt_line(em, "int64_t %s = 0;", i);
-  for (int times = n ? AT_ONCE : 1; times >= 1; times -= AT_ONCE - 1) {
-    if (n)
-      rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, all, i, times);
-    for (int k = 1; k < n; k++)
-      rt_loop(em, rt_text(em, "l%c", c.label[order[k]].name), rt_size(em, c.label[order[k]].extent));
-    innermost(em, x, &c, inner, dot >= 0, first, times, w);
-    for (int k = 0; k < n; k++)
-      rt_close(em);
+  c.shared = shared_label(&c, order, n);
+  if (c.shared >= 0) {
+    const char *work = "1", *all = rt_size(em, c.label[c.shared].extent);
+    for (int l = 0; l < c.labels; l++)
+      work = rt_text(em, "%s * %s", work, rt_size(em, c.label[l].extent));
+    rt_line(em, "const int parts = rt_parts(r, %s);", work);
+    rt_line(em, "_Pragma(\"omp parallel for num_threads(parts) if (parts > 1)\")");
+    rt_open(em, "for (int part = 0; part < parts; part++)");
+    rt_line(em, "const int64_t from = %s * part / parts, to = %s * (part + 1) / parts;", all, all);
   }
+  contract(em, x, &c, order, n, inner, dot >= 0, w);
+  if (c.shared >= 0)
+    rt_close(em);
   if (own) {
     rt_loop(em, "i", count);
     rt_line(em, "%s[i] = %s;", y,
@@ -770,7 +888,9 @@ void rt_declare(rt_emitter *em, const atoll_rt *x) {
     return;
   int dense = x->op == RT_CALL || x->op == RT_SINK || x->op == RT_TAKE || x->op == RT_SCATTER || x->op == RT_RESHAPE;
   for (int k = 0; k < x->inputs; k++)
-    if (!rt_is_member(em, &x->in[k]))
+    if (k == blocked_operand(em, x))
+      (void)rt_blocks_of(em, x, k);
+    else if (!rt_is_member(em, &x->in[k]))
       (void)rt_operand_of(em, x, k, dense);
 }
 

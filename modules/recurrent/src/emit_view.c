@@ -320,9 +320,10 @@ static int same_view(const rt_emitter *em, const rt_edge *a, const rt_edge *b) {
   return 1;
 }
 
-static rt_operand view(rt_emitter *em, const rt_edge *e, int dense) {
+static rt_operand remember(rt_emitter *em, const rt_edge *e, int blocks,
+                           rt_operand (*make)(rt_emitter *, const rt_edge *, int), int dense) {
   for (int k = 0; k < em->views; k++)
-    if (same_view(em, em->view[k].edge, e) &&
+    if (same_view(em, em->view[k].edge, e) && em->view[k].blocks == blocks &&
         (!dense || em->view[k].operand.dense || em->view[k].operand.kind == RT_LITERAL))
       return em->view[k].operand;
   if (em->views == em->view_room) {
@@ -335,10 +336,58 @@ static rt_operand view(rt_emitter *em, const rt_edge *e, int dense) {
     em->view = more;
     em->view_room = room;
   }
-  rt_operand o = make_view(em, e, dense);
-  em->view[em->views++] = (rt_emit_view){e, dense, o};
+  rt_operand o = make(em, e, dense);
+  em->view[em->views++] = (rt_emit_view){e, blocks, o};
   return o;
 }
+
+static rt_operand view(rt_emitter *em, const rt_edge *e, int dense) { return remember(em, e, 0, make_view, dense); }
+
+/* ---- views of blocks ---- */
+
+int rt_is_blocked(const rt_emitter *em, const atoll_rt *x, int k) {
+  const rt_edge *e = &x->in[k];
+  const atoll_rt *src = rt_src(em->g, e);
+  const rt_block b = rt_block_of(em->g, src);
+  int64_t extent;
+  int wide = 0;
+  for (int a = 0; a < src->axes; a++)
+    wide |= !rt_is_const(src->shape[a], &extent) || extent > 1;
+  return b.size > 1 && wide && rt_slices(em->g, e) == 1 && e->item[b.dim].hi && !rt_reads_one_block(em->g, e, &b);
+}
+
+/* A table of pointers to the blocks that the slice meets: those of values that are there. */
+static rt_operand make_blocks(rt_emitter *em, const rt_edge *e, int dense) {
+  const atoll_rt *src = rt_src(em->g, e);
+  const rt_block b = rt_block_of(em->g, src);
+  const char *type = rt_storage_type(src->dtype), *point[RT_DIMS] = {NULL};
+  rt_operand o = {.kind = RT_BLOCKS, .dtype = src->dtype, .size = b.size, .dense = dense};
+  int w = em->names++;
+  o.axes = rt_view_shape((rt_graph *)em->g, e, o.shape);
+  for (int k = 0; k < o.axes; k++)
+    (void)rt_size(em, o.shape[k]);
+  dense_strides(em, &o, 0);
+  for (int d = 0; d < em->g->dims; d++)
+    if (rt_has(src, d))
+      point[d] = rt_expression(em, e->item[d].lo, NULL);
+  o.lo = rt_text(em, "lo%d", w);
+  o.base = rt_text(em, "g%d", w);
+  rt_line(em, "const int64_t lo%d = %s, hi%d = lo%d + %s;", w, point[b.dim], w, w, rt_size(em, o.shape[0]));
+  rt_line(em, "const %s **g%d = (const %s **)rt_space(r, (%s / %" PRId64 " + 2) * (int64_t)sizeof(%s *));", type, w,
+          type, rt_size(em, o.shape[0]), b.size, type);
+  rt_line(em, "if (!RT_LIKELY(g%d != 0))", w);
+  rt_line(em, "  return r->error(r);");
+  rt_open(em, "for (int64_t q%d = lo%d, j%d = 0; q%d < hi%d; j%d++)", w, w, w, w, w, w);
+  point[b.dim] = rt_text(em, "q%d", w);
+  const char *from = rt_value_pointer(em, src, point);
+  rt_line(em, "g%d[j%d] = %s - q%d %% %" PRId64 " * %s;", w, w, from, w, b.size,
+          rt_count(em, src->axes, src->shape, 0));
+  rt_line(em, "q%d = (q%d / %" PRId64 " + 1) * %" PRId64 ";", w, w, b.size, b.size);
+  rt_close(em);
+  return o;
+}
+
+rt_operand rt_blocks_of(rt_emitter *em, const atoll_rt *x, int k) { return remember(em, &x->in[k], 1, make_blocks, 1); }
 
 /* ---- operands ---- */
 

@@ -31,7 +31,8 @@ struct rt_run {
   const rt_slots *store;    /* by node */
   const void *const *input; /* by node */
   const int64_t *bound;     /* by dimension */
-  char *top, *end, *base;   /* workspace of the statement at hand */
+  int threads;
+  char *top, *end, *base; /* workspace of the statement at hand */
   /* All of these return 0, or an error that ends the run; take and more NULL after one. */
   char *(*take)(rt_run *r, int node, const int64_t *point, int64_t bytes); /* room for a value */
   int (*drop)(rt_run *r, int node, const int64_t *point);
@@ -59,6 +60,12 @@ static inline char *rt_space(rt_run *r, int64_t bytes) {
   r->top = p + bytes;
   return p;
 }
+
+/* ---- threads: each has a part of what results there are, so these do not depend on how many there are ---- */
+
+enum { RT_PARALLEL = 1 << 16 }; /* less work than this many operations is not divided */
+
+static inline int rt_parts(const rt_run *r, int64_t work) { return work < RT_PARALLEL ? 1 : r->threads; }
 
 /* ---- index arithmetic, as of atoll/sym.h; divisors are positive constants ---- */
 

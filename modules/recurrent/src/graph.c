@@ -85,6 +85,7 @@ static void clone_into(rt_graph *g, const rt_graph *from) {
     g->dim[d].name = rt_copy_text(g, from->dim[d].name);
     g->dim[d].bound_name = rt_copy_text(g, from->dim[d].bound_name);
   }
+  g->block_size = from->block_size;
   g->serials = from->serials;
   g->valid = from->valid;
   g->valid_text = rt_copy_text(g, from->valid_text);

@@ -131,6 +131,7 @@ typedef struct rt_request {
 struct rt_graph {
   atoll_syms *syms; /* borrowed from the context */
   uint64_t seed;
+  int64_t block_size; /* points of a block in which values that slices read are stored; 0: one by one */
   int dims;
   rt_dim dim[RT_DIMS];
   int nodes, room;

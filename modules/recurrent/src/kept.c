@@ -304,6 +304,7 @@ static void graph(stream *f) {
   g->dims = counted(f, g->dims, RT_DIMS);
   for (int d = 0; d < g->dims; d++)
     dimension(f, &g->dim[d]);
+  NUMBER(f, g->block_size);
   NUMBER(f, g->serials);
   SYM(f, g->valid);
   g->valid_text = text(f, g->valid_text);
@@ -392,6 +393,7 @@ void rt_kept_path(const rt_graph *made, const atoll_rec_params *p, char *path, s
     atoll_digester_add_text(d, p->passes);
     atoll_digester_add_text(d, p->vectorize);
     atoll_digester_add_int(d, p->tile);
+    atoll_digester_add_int(d, p->block);
     atoll_digester_add_int(d, p->least);
     atoll_digester_add_int(d, (int64_t)p->budget);
     atoll_digester_add_text(d, atoll_version());

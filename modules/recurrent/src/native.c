@@ -23,7 +23,7 @@ extern char **environ;
 
 /* -ffp-contract=off: elementwise operations round as those of the interpreter do. The other two only say that nobody
  * looks at errno or floating-point traps. */
-#define DEFAULT_FLAGS "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd"
+#define DEFAULT_FLAGS "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math "
 
 enum { WORDS = 64 };
 
@@ -206,10 +206,11 @@ static const char *chosen(const char *given, const char *variable, const char *o
   return given ? given : set ? set : otherwise;
 }
 
-atoll_err rt_native_create(const char *source, size_t bytes, const char *compiler, const char *flags, rt_native **out,
-                           char *why, size_t n) {
-  struct build b = {.compiler = chosen(compiler, "ATOLL_CC", "cc"),
-                    .flags = chosen(flags, "ATOLL_CFLAGS", DEFAULT_FLAGS)};
+atoll_err rt_native_create(const char *source, size_t bytes, const char *compiler, const char *flags, int threads,
+                           rt_native **out, char *why, size_t n) {
+  struct build b = {
+      .compiler = chosen(compiler, "ATOLL_CC", "cc"),
+      .flags = chosen(flags, "ATOLL_CFLAGS", threads ? DEFAULT_FLAGS "-fopenmp" : DEFAULT_FLAGS "-fopenmp-simd")};
   *out = NULL;
   if (!*b.compiler) {
     (void)snprintf(why, n, "no compiler is wanted");

@@ -8,6 +8,7 @@
 struct atoll_rec_program {
   rt_graph *graph;
   rt_schedule schedule;
+  int threads;
   int64_t memory;    /* budget in bytes, 0: none */
   rt_native *native; /* NULL: interpreted */
   rt_entry entry;

@@ -340,7 +340,7 @@ static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
   return ATOLL_OK;
 }
 
-static atoll_err prepare(runtime *rt, const atoll_rec_binding *bindings, int n) {
+static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bindings, int n) {
   size_t nodes = (size_t)rt->g->nodes + 1;
   int64_t room = 1 << 16;
   rt->store = calloc(nodes, sizeof *rt->store);
@@ -369,8 +369,21 @@ static atoll_err prepare(runtime *rt, const atoll_rec_binding *bindings, int n) 
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   ATOLL_TRY(rt_bounds(rt->g, bindings, n, rt->bound));
   ATOLL_TRY(bind_inputs(rt, bindings, n));
-  rt->r = (rt_run){rt->store, rt->input, rt->bound, rt->space,      rt->space + room, rt->space, take,
-                   drop,      more,      call,      random_numbers, outside,          absent,    error};
+  rt->r = (rt_run){.store = rt->store,
+                   .input = rt->input,
+                   .bound = rt->bound,
+                   .threads = threads,
+                   .top = rt->space,
+                   .end = rt->space + room,
+                   .base = rt->space,
+                   .take = take,
+                   .drop = drop,
+                   .more = more,
+                   .call = call,
+                   .random = random_numbers,
+                   .outside = outside,
+                   .absent = absent,
+                   .error = error};
   return ATOLL_OK;
 }
 
@@ -396,9 +409,10 @@ static void destroy(runtime *rt) {
   free(rt->input);
 }
 
-atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const atoll_rec_binding *bindings, int n, int64_t *peak) {
+atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, int threads, const atoll_rec_binding *bindings, int n,
+                         int64_t *peak) {
   runtime rt = {.g = g};
-  atoll_err err = prepare(&rt, bindings, n);
+  atoll_err err = prepare(&rt, threads, bindings, n);
   if (err == ATOLL_OK && program(&rt.r) != 0)
     err = rt.err;
   if (err == ATOLL_OK && rt.pool.now != 0)

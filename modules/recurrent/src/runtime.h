@@ -8,6 +8,7 @@ struct rt_run;
 typedef int (*rt_entry)(struct rt_run *r);
 
 /* Runs an emitted program of this graph; *peak: most bytes of values at any time. */
-atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const atoll_rec_binding *bindings, int n, int64_t *peak);
+atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, int threads, const atoll_rec_binding *bindings, int n,
+                         int64_t *peak);
 
 #endif

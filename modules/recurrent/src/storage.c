@@ -16,6 +16,7 @@ struct walk {
   const rt_graph *g;
   rt_env env;
   rt_storage *store;
+  rt_blocks blocks;
   live *along; /* [node][RT_DIMS] */
   int64_t *now;
   char *kept;
@@ -30,7 +31,7 @@ struct walk {
 
 static atoll_err size_of(struct walk *w, const atoll_rt *x, const int64_t *point, int64_t *bytes) {
   int64_t extent;
-  *bytes = (int64_t)atoll_dtype_bytes(x->dtype);
+  *bytes = (int64_t)atoll_dtype_bytes(x->dtype) * w->store[x->id].block;
   memcpy(w->env.dim, point, sizeof w->env.dim);
   for (int k = 0; k < x->axes; k++) {
     ATOLL_TRY(rt_eval(w->g, x->shape[k], &w->env, &extent));
@@ -59,6 +60,12 @@ static void leave(live *l, int64_t at) {
     l->hi--;
 }
 
+/* The coordinate of a point, or of its block. */
+static int64_t coordinate(const struct walk *w, const atoll_rt *x, int d, const int64_t *point) {
+  const rt_block *b = &w->blocks.block[x->id];
+  return d == b->dim ? point[d] / b->size : point[d];
+}
+
 static atoll_err born(struct walk *w, const atoll_rt *x, const int64_t *point) {
   int64_t bytes;
   ATOLL_TRY(size_of(w, x, point, &bytes));
@@ -66,13 +73,16 @@ static atoll_err born(struct walk *w, const atoll_rt *x, const int64_t *point) {
   if (bytes > s->bytes)
     s->bytes = bytes;
   w->executed[x->id]++;
-  if (!w->kept[x->id])
+  int changes = 0;
+  if (w->kept[x->id])
+    ATOLL_TRY(rt_blocks_count(&w->blocks, x, point, w->env.bound, 1, &changes));
+  if (!changes)
     return ATOLL_OK;
   if (++w->now[x->id] > s->slots)
     s->slots = w->now[x->id];
   for (int d = 0; d < w->g->dims; d++)
     if (rt_has(x, d))
-      enter(&w->along[x->id * RT_DIMS + d], point[d]);
+      enter(&w->along[x->id * RT_DIMS + d], coordinate(w, x, d, point));
   return ATOLL_OK;
 }
 
@@ -111,11 +121,13 @@ static void consider(struct walk *w, const atoll_rt *freed, const int64_t *point
 static atoll_err visit(void *arg, rt_statement what, const atoll_rt *x, const int64_t *point) {
   struct walk *w = arg;
   if (what == RT_DO_FREE) {
+    int changes;
     consider(w, x, point);
-    w->now[x->id]--;
-    for (int d = 0; d < w->g->dims; d++)
+    ATOLL_TRY(rt_blocks_count(&w->blocks, x, point, w->env.bound, -1, &changes));
+    w->now[x->id] -= changes;
+    for (int d = 0; d < w->g->dims && changes; d++)
       if (rt_has(x, d))
-        leave(&w->along[x->id * RT_DIMS + d], point[d]);
+        leave(&w->along[x->id * RT_DIMS + d], coordinate(w, x, d, point));
     return ATOLL_OK;
   }
   w->last = x->id;
@@ -131,6 +143,8 @@ static atoll_err visit(void *arg, rt_statement what, const atoll_rt *x, const in
 /* Only operations that read an element before they write it can work in place. */
 static int works_in_place(const struct walk *w, const atoll_rt *x, const atoll_rt *from) {
   if (!rt_is_element(x->op) && x->op != RT_IDENT && x->op != RT_RESHAPE)
+    return 0;
+  if (w->store[x->id].block > 1 || w->store[from->id].block > 1)
     return 0;
   if (x->dtype != from->dtype || w->store[x->id].bytes != w->store[from->id].bytes)
     return 0;
@@ -184,6 +198,7 @@ static int allocate(struct walk *w, const int64_t *bound) {
     const atoll_rt *x = w->g->node[i];
     w->store[i].donor = -1;
     w->store[i].dim = -1;
+    w->store[i].block = w->blocks.block[i].size;
     if (!x)
       continue;
     w->kept[i] = (char)(!rt_is_free(x) && x->op != RT_SINK && rt_is_read_outside(w->g, x));
@@ -206,6 +221,7 @@ atoll_err rt_storage_choose(const rt_graph *g, const rt_tree *tree, const int64_
   rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.bound, bound, sizeof env.bound);
   memcpy(w.env.bound, bound, sizeof env.bound);
+  ATOLL_TRY(rt_blocks_create(g, &w.blocks));
   atoll_err err = allocate(&w, bound) ? rt_tree_walk(g, tree, &env, visit, &w)
                                       : atoll_fail(ATOLL_NOMEM, "recurrent storage: no memory");
   if (err == ATOLL_OK) {
@@ -216,6 +232,7 @@ atoll_err rt_storage_choose(const rt_graph *g, const rt_tree *tree, const int64_
   }
   for (int i = 0; w.along && i < g->nodes * RT_DIMS; i++)
     free(w.along[i].count);
+  rt_blocks_destroy(&w.blocks);
   free(w.along);
   free(w.now);
   free(w.kept);

@@ -14,6 +14,7 @@ typedef enum rt_storage_kind {
 typedef struct rt_storage {
   rt_storage_kind kind;
   int dim;
+  int64_t block; /* points of a block (rt_block_of()); slots, coordinates and bytes are those of blocks; 1: none */
   int64_t slots; /* most values alive at once; RING: width of the window of live coordinates */
   int64_t bytes; /* of the largest value */
   int donor;     /* node whose storage the value may take over: of the same size, always freed right after this one is

@@ -203,16 +203,64 @@ rt_block rt_block_of(const rt_graph *g, const atoll_rt *x) {
   for (int k = 0; k < x->axes; k++)
     if (rt_dims_of(g, x->shape[k]))
       return none;
+  int sliced = -1;
   for (int i = 0; i < g->nodes; i++)
     for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
       const rt_edge *e = &g->node[i]->in[k];
       if (e->src != x->id || rt_slices(g, e) != 1)
         continue;
       for (int d = 0; d < g->dims; d++)
-        if (rt_has(x, d) && e->item[d].hi && told_size(g, e->item[d].lo, e->item[d].hi) > 1)
-          return (rt_block){d, told_size(g, e->item[d].lo, e->item[d].hi)};
+        if (rt_has(x, d) && e->item[d].hi) {
+          int64_t size = told_size(g, e->item[d].lo, e->item[d].hi);
+          if (size > 1)
+            return (rt_block){d, size};
+          sliced = d;
+        }
     }
-  return none;
+  return g->block_size > 1 && sliced >= 0 ? (rt_block){sliced, g->block_size} : none;
+}
+
+void rt_blocks_destroy(rt_blocks *b) {
+  for (int i = 0; b->held && i < b->g->nodes; i++)
+    free(b->held[i]);
+  free(b->held);
+  free(b->block);
+  memset(b, 0, sizeof *b);
+}
+
+atoll_err rt_blocks_create(const rt_graph *g, rt_blocks *out) {
+  const size_t n = (size_t)g->nodes + 1;
+  rt_blocks b = {g, calloc(n, sizeof *b.block), calloc(n, sizeof *b.held)};
+  if (!b.block || !b.held) {
+    rt_blocks_destroy(&b);
+    return atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+  }
+  for (int i = 0; i < g->nodes; i++)
+    b.block[i] = g->node[i] ? rt_block_of(g, g->node[i]) : (rt_block){-1, 1};
+  *out = b;
+  return ATOLL_OK;
+}
+
+atoll_err rt_blocks_count(rt_blocks *b, const atoll_rt *x, const int64_t *point, const int64_t *bound, int sign,
+                          int *changes) {
+  const rt_block *own = &b->block[x->id];
+  int64_t at = 0, n = 1;
+  *changes = 1;
+  if (own->size == 1)
+    return ATOLL_OK;
+  for (int d = 0; d < b->g->dims; d++) {
+    if (!rt_has(x, d))
+      continue;
+    int64_t size = d == own->dim ? own->size : 1, extent = (bound[d] + size - 1) / size;
+    at = at * extent + point[d] / size;
+    n *= extent;
+  }
+  if (!b->held[x->id] && !(b->held[x->id] = calloc((size_t)n, sizeof(int))))
+    return atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+  int *held = b->held[x->id] + at;
+  *held += sign;
+  *changes = *held == (sign > 0);
+  return ATOLL_OK;
 }
 
 /* ---- execution and memory ---- */
@@ -255,26 +303,9 @@ struct account {
   const rt_graph *g;
   rt_env env;
   rt_members m;
-  rt_block *block; /* per node */
-  int **held;      /* per node with blocks: values that are alive in each block, by the block's point */
+  rt_blocks blocks;
   int64_t now, peak;
 };
-
-/* What of a block is alive; NULL: no memory. */
-static int *block_count(struct account *a, const atoll_rt *x, const int64_t *point) {
-  const rt_block *b = &a->block[x->id];
-  int64_t at = 0, n = 1;
-  for (int d = 0; d < a->g->dims; d++) {
-    if (!rt_has(x, d))
-      continue;
-    int64_t size = d == b->dim ? b->size : 1, extent = (a->env.bound[d] + size - 1) / size;
-    at = at * extent + point[d] / size;
-    n *= extent;
-  }
-  if (!a->held[x->id])
-    a->held[x->id] = calloc((size_t)n, sizeof(int));
-  return a->held[x->id] ? a->held[x->id] + at : NULL;
-}
 
 static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *point, int sign) {
   int64_t bytes = (int64_t)atoll_dtype_bytes(x->dtype), extent;
@@ -285,13 +316,11 @@ static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *poin
     ATOLL_TRY(rt_eval(a->g, x->shape[k], &a->env, &extent));
     bytes *= extent;
   }
-  if (a->block[x->id].size > 1) { /* a block comes with its first value and goes with its last */
-    int *held = block_count(a, x, point);
-    if (!held)
-      return atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
-    *held += sign;
-    bytes *= *held == (sign > 0) ? a->block[x->id].size : 0;
-  }
+  int changes;
+  ATOLL_TRY(rt_blocks_count(&a->blocks, x, point, a->env.bound, sign, &changes));
+  if (!changes)
+    return ATOLL_OK;
+  bytes *= a->blocks.block[x->id].size;
   a->now += sign * bytes;
   if (a->now > a->peak)
     a->peak = a->now;
@@ -313,17 +342,10 @@ atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64
   memcpy(env.bound, bound, sizeof env.bound);
   memcpy(a.env.bound, bound, sizeof env.bound);
   ATOLL_TRY(rt_members_create(g, &a.m));
-  a.block = calloc((size_t)g->nodes + 1, sizeof *a.block);
-  a.held = calloc((size_t)g->nodes + 1, sizeof *a.held);
-  atoll_err err = a.block && a.held ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
-  for (int i = 0; err == ATOLL_OK && i < g->nodes; i++)
-    a.block[i] = g->node[i] ? rt_block_of(g, g->node[i]) : (rt_block){-1, 1};
+  atoll_err err = rt_blocks_create(g, &a.blocks);
   if (err == ATOLL_OK)
     err = rt_tree_walk(g, tree, &env, account, &a);
-  for (int i = 0; a.held && i < g->nodes; i++)
-    free(a.held[i]);
-  free(a.held);
-  free(a.block);
+  rt_blocks_destroy(&a.blocks);
   rt_members_destroy(&a.m);
   if (err == ATOLL_OK)
     *peak = a.peak;

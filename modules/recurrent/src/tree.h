@@ -51,14 +51,28 @@ atoll_err rt_members_create(const rt_graph *g, rt_members *out);
 void rt_members_destroy(rt_members *m);
 int rt_is_read_outside(const rt_graph *g, const atoll_rt *x);
 
-/* Storage in blocks: of a value that is read over slices of dimension dim, each within one of the blocks of `size`
- * points that begin at multiples of it, the values of a block lie next to each other and are allocated together. */
+/* Storage in blocks: of a value that is read over slices of dimension dim, the values of a block of `size` points,
+ * which begins at a multiple of it, lie next to each other and are allocated together. Sizes are told by slices that
+ * stay within one block, or by graph->block_size. */
 typedef struct rt_block {
   int dim;
   int64_t size; /* 1: no blocks */
 } rt_block;
 
 rt_block rt_block_of(const rt_graph *g, const atoll_rt *x);
+/* Values that are alive in each block, while a schedule is walked. */
+typedef struct rt_blocks {
+  const rt_graph *g;
+  rt_block *block; /* per node */
+  int **held;      /* per node with blocks: by the block's point */
+} rt_blocks;
+
+atoll_err rt_blocks_create(const rt_graph *g, rt_blocks *out);
+void rt_blocks_destroy(rt_blocks *b);
+/* A value comes (sign 1) or goes (-1). *changes: whether memory does: the value is the first of its block, or the last,
+ * or has none. */
+atoll_err rt_blocks_count(rt_blocks *b, const atoll_rt *x, const int64_t *point, const int64_t *bound, int sign,
+                          int *changes);
 /* Whether the edge's only slice is over b.dim and within one block. */
 int rt_reads_one_block(const rt_graph *g, const rt_edge *e, const rt_block *b);
 

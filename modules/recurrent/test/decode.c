@@ -82,11 +82,12 @@ static void tokens_are_the_same(void **state) {
     assert_ok(atoll_rec_interpret(c, b, n));
     atoll_rec_destroy(&c);
     assert_int_equal(expected.n, B * T);
-    for (int way = 0; way < 2; way++) {
+    for (int way = 0; way < 4; way++) { /* texts together or not, values in blocks or not */
       atoll_rec_program *p = NULL;
       got.n = 0;
       c = llama(L, window, &got);
-      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = way ? "b" : NULL}, &p));
+      assert_ok(
+          atoll_rec_compile(c, &(atoll_rec_params){.vectorize = way & 1 ? "b" : NULL, .block = way & 2 ? 4 : 0}, &p));
       assert_ok(atoll_rec_run(p, b, n));
       assert_int_equal(got.n, B * T);
       for (int i = 0; i < B * T; i++)
@@ -138,6 +139,71 @@ static void blocks_keep_the_values(void **state) {
   }
 }
 
+/* Attention of WIDE numbers over as many positions as it takes for threads to share the work. */
+enum { WIDE = 192, LONG = 400 };
+
+static atoll_rec *wide_head(const char *index, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F32, "t", ATOLL_SHAPE(WIDE));
+  atoll_rt *k = atoll_rt_name(atoll_rt_scale(x, 0.5), "keys"), *v = atoll_rt_name(atoll_rt_tanh(x), "values");
+  atoll_rt *p = atoll_rt_softmax(atoll_rt_einsum("nd,d->n", atoll_rt_at(k, index), x), 0);
+  atoll_rt *y = atoll_rt_einsum("n,nd->d", p, atoll_rt_at(v, index));
+  atoll_rt_sink(atoll_rt_sum(atoll_rt_mul(y, x), 0), "out", test_collect, log);
+  return c;
+}
+
+/* Bytes that the report says a value takes: "name ... , N bytes". */
+static int64_t reported_bytes(const atoll_rec_program *p, const atoll_rec_binding *b, int n, const char *name) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  assert_non_null(f);
+  assert_ok(atoll_rec_report(p, b, n, f));
+  fclose(f);
+  char *line = strstr(text, name), *end = line ? strstr(line, " bytes") : NULL;
+  assert_non_null(end);
+  while (end[-1] != ' ')
+    end--;
+  const int64_t bytes = strtoll(end, NULL, 10);
+  free(text);
+  return bytes;
+}
+
+static void storage_and_threads_do_not_change_values(void **state) {
+  (void)state;
+  enum { WINDOW = 128, BLOCK = 32 };
+  static float x[LONG * WIDE];
+  static test_log plain, got;
+  uint64_t seed = 3;
+  for (int i = 0; i < LONG * WIDE; i++)
+    x[i] = (float)test_below(&seed, 2000) / 8000 - 0.125f;
+  const atoll_rec_binding b[] = {{"T", LONG, NULL}, {"x", 0, x}};
+  for (int window = 0; window < 2; window++)
+    for (int way = 0; way < 3; way++) {
+      const atoll_rec_params params = {.block = way ? BLOCK : 0, .threads = way == 2 ? 3 : 1};
+      atoll_rec_program *p = NULL;
+      test_log *log = way ? &got : &plain;
+      log->n = 0;
+      atoll_rec *c = wide_head(window ? "max(0,t-127):t+1" : "0:t+1", log);
+      assert_ok(atoll_rec_compile(c, &params, &p));
+      assert_ok(atoll_rec_run(p, b, 2));
+      assert_int_equal(log->n, LONG);
+      for (int i = 0; way && i < LONG; i++) /* bit by bit: each element is computed in the same order */
+        assert_true(got.v[i] == plain.v[i]);
+      int64_t told, used, kept = reported_bytes(p, b, 2, "keys");
+      assert_ok(atoll_rec_peak_bytes(p, b, 2, &told));
+      assert_ok(atoll_rec_last_peak(p, &used));
+      assert_int_equal(told, used);
+      if (window)
+        assert_int_equal(kept, (WINDOW + (way ? BLOCK : 0)) * WIDE * 4);
+      else
+        assert_int_equal(kept, (way ? (LONG + BLOCK - 1) / BLOCK * BLOCK : LONG) * WIDE * 4);
+      atoll_rec_program_destroy(&p);
+      atoll_rec_destroy(&c);
+    }
+}
+
 static void programs_do_not_grow_with_layers(void **state) {
   (void)state;
   size_t length[2];
@@ -162,6 +228,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tokens_are_the_same),
       cmocka_unit_test(blocks_keep_the_values),
+      cmocka_unit_test(storage_and_threads_do_not_change_values),
       cmocka_unit_test(programs_do_not_grow_with_layers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,11 +252,17 @@ typedef struct atoll_rec_params {
    *  bindings; every rank gets every result. comm: borrowed while programs run. */
   const char *place;
   const atoll_comm *comm;
+  /** Values that are read over slices of a dimension are stored in blocks of so many points of it, next to each other,
+   * and contractions read them where they lie; 0: each value by itself, and slices are copied together. A window then
+   * takes its length and at most one block more. */
+  int64_t block;
   /** Bounds given at run will be at least this; 0: 1. Larger values leave out code for small bounds. */
   int64_t least;
   /** 0: loops with shifted statements, where they give an order, else isl. Not 0: isl first, with at most so many of
    * its operations. */
   unsigned long budget;
+  /** That large operations divide among; 0: one. Results do not depend on it. */
+  int threads;
   /** Runs whose values would need more bytes are refused before they start, with NOMEM; 0: no limit. */
   int64_t memory;
   /** What compiles the C that a program becomes: a command, as in "gcc-12" or "ccache cc"; "": nothing does, the
@@ -297,8 +303,8 @@ ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const
 ATOLL_API atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak);
 
 /** Graph, schedule, and one line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of
- * t, 16", "points, 40"), bytes of all its slots, and the tensor whose storage it takes over, if any; then the exact
- * peak. */
+ * t, 16", "points, 40"; "... of blocks of 128" counts blocks), bytes of all its slots, and the tensor whose storage it
+ * takes over, if any; then the exact peak. */
 ATOLL_API atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                      FILE *out);
 

@@ -18,7 +18,8 @@ typedef atoll_err (*atoll_rec_choose)(void *user, int64_t text, int64_t position
 typedef struct atoll_rec_model_params {
   int64_t texts;   /* B: positions of all advance together */
   int64_t window;  /* tokens that a token attends to, itself included; 0: all before it */
-  int64_t block;   /* positions of a block of keys and values; 0: attention reads all at once */
+  int64_t block;   /* positions of a block of keys and values in memory; 0: each for itself */
+  int threads;     /* of a run; 0: one */
   FILE *trace;     /* see atoll_rec_params */
   int interpreted; /* bool: without a compiler; slow */
 } atoll_rec_model_params;

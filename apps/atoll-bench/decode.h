@@ -1,0 +1,13 @@
+/* What the parts of `decode` share. */
+#ifndef ATOLL_BENCH_DECODE_H
+#define ATOLL_BENCH_DECODE_H
+
+#include "bench.h"
+
+/* Bytes a second that threads read from a buffer of this size. */
+atoll_err decode_read_rate(int64_t bytes, int threads, double *rate);
+/* A small Llama: milliseconds a token over --model-lengths, --windows and --batches, and compile times over --layers.
+ * Adds "model" and "compile" to out (or NULL). */
+atoll_err decode_models(const atoll_cli *cli, json_t *out);
+
+#endif
