@@ -358,6 +358,26 @@ static int sum_of_permute(atoll_rt *x) {
   return rt_connect(x, inner) != NULL;
 }
 
+/* A contraction takes axes in any order: it reads what was permuted. */
+static int einsum_of_permute(atoll_rt *x) {
+  rt_graph *g = x->g;
+  for (int k = 0; x->op == RT_EINSUM && k < 2; k++) {
+    const atoll_rt *y = rt_src(g, &x->in[k]);
+    if (y->op != RT_PERMUTE || !rt_is_identity(g, &x->in[k]) || y->dims & ~x->dims)
+      continue;
+    char *spec = (char *)rt_copy_text(g, x->spec);
+    if (!spec)
+      return 0;
+    const size_t at = k ? (size_t)(strchr(spec, ',') + 1 - spec) : 0;
+    for (int a = 0; a < y->axes; a++)
+      spec[at + (size_t)y->order[a]] = x->spec[at + (size_t)a];
+    x->spec = spec;
+    x->in[k] = y->in[0];
+    return 1;
+  }
+  return 0;
+}
+
 /* A permutation that moves nothing. */
 static int drop_permute(atoll_rt *x) {
   if (x->op != RT_PERMUTE)
@@ -428,8 +448,8 @@ static int algebra(rt_graph *g) {
     atoll_rt *x = g->node[i];
     if (x)
       changed |= drop_neutral(x) || expand_last(x) || repeat_directly(x) || merge_chain(x) || pick_repeated(x) ||
-                 sum_of_einsum(x) || sum_at_source(x) || sum_of_permute(x) || drop_permute(x) || read_scalar(x) ||
-                 fold_constants(x);
+                 sum_of_einsum(x) || sum_at_source(x) || sum_of_permute(x) || einsum_of_permute(x) || drop_permute(x) ||
+                 read_scalar(x) || fold_constants(x);
   }
   return changed;
 }
