@@ -104,6 +104,36 @@ static atoll_err run_passes(rt_graph *g, const atoll_rec_params *p) {
 
 /* ---- programs ---- */
 
+/* Whether node `from`, or what it reads, is `to`. */
+static int reads(const rt_graph *g, int from, int to, char *seen) {
+  if (from == to)
+    return 1;
+  if (seen[from])
+    return 0;
+  seen[from] = 1;
+  for (int k = 0; k < g->node[from]->inputs; k++)
+    if (reads(g, g->node[from]->in[k].src, to, seen))
+      return 1;
+  return 0;
+}
+
+/* No order exists: tells the indices by which tensors lead back to themselves. */
+static atoll_err needs_itself(const rt_graph *g) {
+  char text[512] = "", label[96], *seen = calloc((size_t)g->nodes + 1, 1);
+  for (int i = 0; seen && i < g->nodes; i++)
+    for (int k = 0; g->node[i] && g->node[i]->op != RT_MERGE && k < g->node[i]->inputs; k++) {
+      const rt_edge *e = &g->node[i]->in[k];
+      memset(seen, 0, (size_t)g->nodes);
+      if (!e->text || !reads(g, e->src, i, seen))
+        continue;
+      size_t n = strlen(text);
+      (void)snprintf(text + n, sizeof text - n, "%s '%s' of %s", n ? "," : "; by index", e->text,
+                     rt_label(rt_src(g, e), label, sizeof label));
+    }
+  free(seen);
+  return atoll_fail(ATOLL_USAGE, "no order of execution exists: a definition needs itself%s", text);
+}
+
 /* Groups may have left no order, which nodes alone have. */
 static atoll_err schedule(rt_graph *g, const rt_schedule_params *p, rt_schedule *out) {
   atoll_err err = rt_schedule_create(g, p, out);
@@ -113,8 +143,7 @@ static atoll_err schedule(rt_graph *g, const rt_schedule_params *p, rt_schedule 
     if (g->node[i])
       g->node[i]->group = 0;
   err = rt_schedule_create(g, p, out);
-  return err == ATOLL_INFEASIBLE ? atoll_fail(ATOLL_USAGE, "no order of execution exists: a definition needs itself")
-                                 : err;
+  return err == ATOLL_INFEASIBLE ? needs_itself(g) : err;
 }
 
 /* Passes and schedule of what the user made, or what was kept of them. */
@@ -232,6 +261,17 @@ void atoll_rec_program_print(const atoll_rec_program *program, FILE *out) {
   rt_tree_print(program->graph, program->schedule.tree, out);
 }
 
+/* The slice by which a value is read, as its user wrote it: it is what keeps values alive. */
+static const char *kept_by(const rt_graph *g, int node) {
+  for (int i = 0; i < g->nodes; i++)
+    for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
+      const rt_edge *e = &g->node[i]->in[k];
+      if (e->src == node && e->text && rt_slices(g, e))
+        return e->text;
+    }
+  return "";
+}
+
 /* Refuses bounds with which values do not fit, and names what takes most. */
 static atoll_err check_memory(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   const rt_graph *g = program->graph;
@@ -252,9 +292,11 @@ static atoll_err check_memory(const atoll_rec_program *program, const atoll_rec_
       most = i;
   int64_t bytes = most < 0 ? 0 : s[most].slots * s[most].bytes;
   free(s);
-  return atoll_fail(ATOLL_NOMEM, "recurrent program: values need %lld bytes, the budget is %lld; most is %s with %lld",
-                    (long long)peak, (long long)program->memory,
-                    most < 0 ? "" : rt_label(g->node[most], label, sizeof label), (long long)bytes);
+  return atoll_fail(
+      ATOLL_NOMEM,
+      "recurrent program: values need %lld bytes, the budget is %lld; most is %s with %lld, read by index '%s'",
+      (long long)peak, (long long)program->memory, most < 0 ? "" : rt_label(g->node[most], label, sizeof label),
+      (long long)bytes, most < 0 ? "" : kept_by(g, most));
 }
 
 static atoll_err interpret(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n, int64_t *peak) {

@@ -509,16 +509,34 @@ static int shared_label(const struct contraction *c, const int *order, int n) {
   return found;
 }
 
-static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int repeated, int ahead,
-                               const char *sum) {
-  const char *a = contraction_element(em, c, 0, repeated, ahead), *b = contraction_element(em, c, 1, repeated, ahead);
-  return is_single(x->dtype) ? rt_text(em, "RT_FMA(%s, %s, %s)", a, b, sum) : rt_text(em, "%s + %s * %s", sum, a, b);
+/* An operand without the inner label is one number in the inner loop, and is read before it: as far as the compiler
+ * knows, the loop could write it. */
+static void hoist_factors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times,
+                          const char **factor) {
+  const int k = c->label[inner].stride[0] ? 1 : 0;
+  if (c->label[inner].stride[k])
+    return;
+  const char *type = is_single(c->o[k].dtype) ? "float" : "double";
+  for (int u = 0; u < times; u++) {
+    factor[u] = rt_text(em, "f%d", u);
+    rt_line(em, "const %s %s = %s;", type, factor[u], contraction_element(em, c, k, repeated, u));
+  }
+}
+
+/* factor: of the operand that is not read in the loop, or NULL. */
+static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int repeated,
+                               int ahead, const char *factor, const char *sum) {
+  const char *v[2];
+  for (int k = 0; k < 2; k++)
+    v[k] = factor && !c->label[inner].stride[k] ? factor : contraction_element(em, c, k, repeated, ahead);
+  return is_single(x->dtype) ? rt_text(em, "RT_FMA(%s, %s, %s)", v[0], v[1], sum)
+                             : rt_text(em, "%s + %s * %s", sum, v[0], v[1]);
 }
 
 /* The innermost loop, for `times` values of label `repeated` at once. */
 static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
                       int times, int w) {
-  const char *reduced = NULL, *sum[8], *to[8];
+  const char *reduced = NULL, *sum[8], *to[8], *factor[8] = {NULL};
   for (int u = 0; u < times; u++) {
     to[u] = rt_text(em, "t%d[%s]", w, contraction_at(em, c, 2, repeated, u));
     sum[u] = dot ? rt_text(em, "sum%d", u) : to[u];
@@ -526,6 +544,8 @@ static void innermost(rt_emitter *em, const atoll_rt *x, const struct contractio
     if (dot)
       rt_line(em, "%s %s = 0;", rt_compute_type(x->dtype), sum[u]);
   }
+  if (inner >= 0 && !dot)
+    hoist_factors(em, c, inner, repeated, times, factor);
   if (dot)
     rt_line(em, "_Pragma(\"omp simd reduction(+:%s)\")", reduced);
   else if (inner >= 0)
@@ -533,11 +553,11 @@ static void innermost(rt_emitter *em, const atoll_rt *x, const struct contractio
   if (inner >= 0)
     rt_loop(em, rt_text(em, "l%c", c->label[inner].name), rt_size(em, c->label[inner].extent));
   for (int u = 0; u < times; u++) {
-    const char *value = add_product(em, x, c, repeated, u, sum[u]);
+    const char *value = add_product(em, x, c, inner, repeated, u, factor[u], sum[u]);
     int first = u;
     while (u + 1 < times && strcmp(sum[u + 1], sum[first]) == 0) { /* all go to one sum */
       u++;
-      value = add_product(em, x, c, repeated, u, value);
+      value = add_product(em, x, c, inner, repeated, u, factor[u], value);
     }
     rt_line(em, "%s = %s;", sum[first], value);
   }

@@ -62,6 +62,7 @@ static void budgets_are_kept(void **state) {
   assert_ok(atoll_rec_run(p, b, 2));
   b[0].bound = 64;
   assert_refused(ATOLL_NOMEM, "the budget is 2000; most is k (", atoll_rec_run(p, b, 2));
+  assert_refused(ATOLL_NOMEM, "read by index '0:t+1'", atoll_rec_run(p, b, 2));
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
 }
