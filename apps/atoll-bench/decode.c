@@ -35,12 +35,21 @@ static void fill(problem *p) {
 
 /* ---- padded: a cache of all T places, scores of all of them, a mask ---- */
 
-static void attend_padded(const problem *p, int64_t t, const float *q, const float *keys, const float *values,
-                          float *score, float *y) {
+/* Compiled for what the processor has, as programs are. */
+#if defined __x86_64__ && defined __GLIBC__ && defined __GNUC__ && !defined __clang__ &&                               \
+    !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#define FAST __attribute__((target_clones("arch=haswell", "default"), optimize("O3")))
+#else
+#define FAST
+#endif
+
+FAST static void attend_padded(const problem *p, int64_t t, const float *q, const float *keys, const float *values,
+                               float *score, float *y) {
   const float scale = 1 / sqrtf(WIDTH);
   float most = -INFINITY, sum = 0;
   for (int64_t s = 0; s < p->length; s++) {
     float dot = 0;
+#pragma omp simd reduction(+ : dot)
     for (int d = 0; d < WIDTH; d++)
       dot += q[d] * keys[s * WIDTH + d];
     int seen = s <= t && (p->window == 0 || s > t - p->window);
@@ -211,7 +220,7 @@ static atoll_err time_tiled(const problem *p, const tiled *t, double *ms) {
 
 static float sink;
 
-static float add_up(const float *x, int64_t n) {
+FAST static float add_up(const float *x, int64_t n) {
   float sum[32] = {0}, all = 0;
   for (int64_t i = 0; i + 32 <= n; i += 32)
     for (int k = 0; k < 32; k++)

@@ -2,12 +2,12 @@
 # window are those of the window, memory of learning with n steps does not depend on T, and peers' rows find their place.
 . "${0%/*}/../lib/case.sh"
 cat >peers.json <<'J'
-{"rows": [{"program": "other", "T": 40, "window": 8, "batch": 2, "ms_per_token": 2.5},
-          {"program": "other", "T": 40, "window": 0, "batch": 9, "ms_per_token": 2.5},
+{"rows": [{"program": "other", "T": 40, "window": 8, "batch": 2, "threads": 1, "ms_per_token": 2.5},
+          {"program": "other", "T": 40, "window": 0, "batch": 9, "threads": 1, "ms_per_token": 2.5},
           {"program": "other", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4, "hidden": 8,
            "steps_per_second": 7}]}
 J
-run atoll-bench decode --lengths 40 --windows 0,8 --batches 2 --repeats 1 --peers peers.json --json decode.json
+run atoll-bench decode --lengths 40 --windows 0,8 --batches 2 --block 4 --repeats 1 --model-lengths 4 --layers 2 --peers peers.json --json decode.json
 run atoll-bench rl --algorithms reinforce_n --environments 8 --lengths 12,48 --hidden 8 --iterations 2 --repeats 1 \
   --peers peers.json --json rl.json
 python3 - <<'P' || fail 'the figures'
@@ -15,7 +15,10 @@ import json
 causal, window = json.load(open("decode.json"))["rows"]
 position = 2 * 4 * 8 * 64  # bytes of a key and a value, of one sequence at least
 assert 8 * position <= window["peak_kv_bytes"] < 40 * position <= causal["peak_kv_bytes"], (window, causal)
+assert window["peak_kv_bytes"] == (8 + 4) * 2 * position, window  # the window and one block, of two sequences
 assert window["peers"] == {"other": 2.5} and causal["peers"] == {}
+compiled = json.load(open("decode.json"))["compile"]
+assert len(compiled) == 2 and all(0 < r["cached_seconds"] < r["cold_seconds"] for r in compiled), compiled
 for r in (causal, window):
     assert r["ms_per_token_tiled"] > 0 and r["ms_per_token_padded"] > 0 and 0 <= r["difference"] < 1e-3, r
 short, long = json.load(open("rl.json"))["rows"]
