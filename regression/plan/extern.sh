@@ -14,24 +14,24 @@ exec python3 "$1"
 SH
 chmod +x counted.sh
 example=$(sourcefile inputs/parallelizers/uniform.py)
-run "$plan" "$job" "$here"
+run "$plan" "$job" "$here" plan.tensor_parallel=1
 grid=$(digest)
-run "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="./counted.sh $example" plan.policy=eager_flash
+run "$plan" "$job" "$here" plan.tensor_parallel=1 plan.parallelizer=extern plan.extern="./counted.sh $example" plan.policy=eager_flash
 says "by extern+compose"
 says "warn: counted.sh $example: hello from the program"
 [ "$(wc -l <starts)" = 1 ] || fail "started $(wc -l <starts) times for one policy"
 rm starts
-run mpi 4 "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="./counted.sh $example"
+run mpi 4 "$plan" "$job" "$here" plan.tensor_parallel=1 plan.parallelizer=extern plan.extern="./counted.sh $example"
 [ "$grid" = "$(digest)" ] || fail "4 ranks plan $(digest), grid $grid"
 [ "$(wc -l <starts)" = 3 ] || fail "4 ranks started it $(wc -l <starts) times for three policies"
-run "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="python3 $example"
+run "$plan" "$job" "$here" plan.tensor_parallel=1 plan.parallelizer=extern plan.extern="python3 $example"
 [ -n "$grid" ] && [ "$grid" = "$(digest)" ] || fail "the program's plan is $(digest), grid's $grid"
 # A plan made by a program is a plan like any other.
-run "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="python3 $example" --save p.yaml
-run "$plan" "$job" "$here" plan.load=p.yaml
+run "$plan" "$job" "$here" plan.tensor_parallel=1 plan.parallelizer=extern plan.extern="python3 $example" --save p.yaml
+run "$plan" "$job" "$here" plan.tensor_parallel=1 plan.load=p.yaml
 [ "$grid" = "$(digest)" ] || fail "loading changed the digest"
 # Failures.
-extern() { expect "$1" "$plan" "$job" "$here" plan.parallelizer=extern plan.extern="$2" --save no.yaml --hdf5 no.h5 "${@:3}"; }
+extern() { expect "$1" "$plan" "$job" "$here" plan.tensor_parallel=1 plan.parallelizer=extern plan.extern="$2" --save no.yaml --hdf5 no.h5 "${@:3}"; }
 nothing_written() { [ ! -e no.yaml ] && [ ! -e no.h5 ] || fail "files were written"; }
 extern 64 ""
 says "plan.extern names no program"

@@ -21,6 +21,7 @@ expect 64 "$plan" $base plan.experts=8
 says "plan.experts is 8"
 expect 64 "$plan" job.yaml topo.path="$cluster" plan.parallelizer=mist plan.experts=8
 says "plan.experts is 8"
-# Stages that grid puts on tensor ranks do their MLP as they are told.
-run "$plan" $base plan.memory=150MiB plan.mlp=cta
-says 'with tensor degree 2, layers 0-1 ( mlp cta )'
+# Stages on tensor ranks do their MLP as they are told, and what its ranks share is counted.
+run "$plan" $base plan.tensor_parallel=2 plan.mlp=cta
+says 'with tensor degree 2'
+says '( mlp cta )'

@@ -14,6 +14,9 @@ static const atoll_opt_def defs[] = {
     {"stages", ATOLL_OPT_INT, FIELD(stages), "0", "0..65536", "stages", "Pipeline depth; 0 = chosen."},
     {"data_parallel", ATOLL_OPT_INT, FIELD(data_parallel), "0", "0..1048576", "replicas",
      "Replicas of each stage; 0 = chosen."},
+    {"tensor_parallel", ATOLL_OPT_INT, FIELD(tensor_parallel), "0", "0..1024", "ranks",
+     "Devices of a node that share every replica's matrices; must divide heads, key heads and the MLP's columns; 0 = "
+     "chosen, stage by stage; 1 = none."},
     {"layers", ATOLL_OPT_INTS, FIELD(layers), "", NULL, "blocks",
      "Blocks of each stage by hand, e.g. 5,7; embedding and head go to the ends; empty = chosen."},
     {"policy", ATOLL_OPT_STRING, FIELD(policy), "auto", NULL, "",
@@ -38,8 +41,8 @@ static const atoll_opt_def defs[] = {
      "Who splits layers over stages of fixed devices: an exact dynamic program, an integer program (CBC), or both, "
      "which must agree."},
     {"target", ATOLL_OPT_ENUM, FIELD(target), "train", "train|any", "",
-     "Axes to plan with: those that train executes, or all a parallelizer knows; grid knows pipeline and data, and for "
-     "any target tensor parallelism, which train executes, too."},
+     "Axes to plan with: those that train executes (pipeline, data and tensor parallelism), or all a parallelizer "
+     "knows."},
     {"objective", ATOLL_OPT_ENUM, FIELD(objective), "throughput", "throughput|price", "",
      "What is best: most tokens per second, or the least price of a step; prices are declared in cluster.yaml."},
     {"max_price", ATOLL_OPT_REAL, FIELD(max_price), "0", "0..1e12", "",

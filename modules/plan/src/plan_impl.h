@@ -33,6 +33,18 @@ atoll_err plan_policy(const atoll_plan_params *params, int *policy);
 /* Whether to try p: the one named, or with -1 any that planners may choose by themselves. */
 int plan_tries_policy(int named, int p);
 
+/* Whether so many tensor ranks divide a model's blocks evenly, and the least degree beyond 1 that does; 1: none. */
+static inline int plan_divides(const atoll_model *model, int tensor) {
+  const atoll_model_params *c = atoll_model_config(model);
+  return c->heads % tensor == 0 && c->kv_heads % tensor == 0 && c->ffn % tensor == 0;
+}
+static inline int plan_least_degree(const atoll_model *model) {
+  for (int t = 2; t <= atoll_model_config(model)->heads; t++)
+    if (plan_divides(model, t))
+      return t;
+  return 1;
+}
+
 /* Tied list of a plan whose stages are set. */
 atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model);
 /* Stage of a pipeline that holds a layer, or -1. */

@@ -118,8 +118,8 @@ static atoll_model *family(atoll_family name, int64_t kv_heads) {
   return m;
 }
 
-/* Blocks on one of two or four tensor ranks, of every family: what layer allocates but for the padding of tensors, and,
- * in scratch, for which call needs most of it. */
+/* Whole models on one of two or four tensor ranks, of every family: what layer allocates but for the padding of
+ * tensors, and, in scratch, for which call needs most of it. */
 static void equals_layer_on_tensor_ranks(void **state) {
   (void)state;
   atoll_model *const models[] = {family(ATOLL_FAMILY_GPT2, 0), family(ATOLL_FAMILY_LLAMA, 4),
@@ -130,12 +130,15 @@ static void equals_layer_on_tensor_ranks(void **state) {
         atoll_model *m = models[i];
         atoll_syms *pool = NULL;
         memory_model model;
-        atoll_policy list[] = {(atoll_policy)policy, (atoll_policy)policy};
+        atoll_policy list[8];
+        for (int l = 0; l < atoll_model_layers(m); l++)
+          list[l] = (atoll_policy)policy;
         const int64_t v[VARS] = {2, 64, 3, 1, 1, tensor, 1, 1};
-        const atoll_stage_params p = {1, 3, list, 2, 64, 3, 1, 1, tensor, 0, ATOLL_MLP_PLAIN};
+        const atoll_stage_params p = {0, atoll_model_layers(m), list, 2, 64, 3, 1, 1, tensor, 0, ATOLL_MLP_PLAIN};
         int64_t want[ATOLL_MEM_CATEGORIES];
         assert_ok(atoll_syms_create(&pool));
-        assert_ok(memory_model_make(m, pool, 1, 3, (atoll_policy)policy, (memory_moe){0, 0}, &model));
+        assert_ok(
+            memory_model_make(m, pool, 0, atoll_model_layers(m), (atoll_policy)policy, (memory_moe){0, 0}, &model));
         assert_ok(atoll_stage_bytes(m, &p, want));
         bytes got = evaluate(&model, v);
         for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)

@@ -294,7 +294,7 @@ static void for_train_it_is_grid(void **state) {
                                          &epsilon, &missing, NULL, 0));
   assert_true(n >= 1 && n == w.n);
   for (int i = 0; i < n; i++)
-    assert_true(w.point[i].t == point[i].t && w.point[i].d == point[i].d && w.point[i].tensor == 1 &&
+    assert_true(w.point[i].t == point[i].t && w.point[i].d == point[i].d && w.point[i].tensor == point[i].tensor &&
                 w.point[i].zero == 0 && w.point[i].recompute == 0);
   atoll_parallelizer_grid.end(&grid);
   end(&w);

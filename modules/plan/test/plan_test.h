@@ -118,4 +118,10 @@ static inline atoll_plan_problem test_problem(const atoll_model *m, const test_c
   return (atoll_plan_problem){.model = m, .topo = &c->topo, .islands = &c->islands, .seq = 64, .global_batch = batch};
 }
 
+/* Whether a seed's case is to be run: ATOLL_TEST_SEED names one alone. */
+static inline int test_wants(uint64_t seed) {
+  const char *only = getenv("ATOLL_TEST_SEED");
+  return !only || strtoull(only, NULL, 10) == seed;
+}
+
 #endif

@@ -19,6 +19,7 @@ typedef struct atoll_island_shape { /* a part of an island: `nodes` nodes of `pe
 typedef struct atoll_slice_context {
   int in_flight;         /* micro-batches held at once by a replica */
   int partials;          /* gradient buffers of a replica for the summation tree, most of any */
+  int leaves;            /* of that tree, most of any replica; each is cleared and added; 0: left out of d */
   int64_t micro_batch;   /* samples per micro-batch of the pipeline */
   int64_t micro_batches; /* per step, over the whole slice: its replicas share them */
   int data;              /* 0: any; else only points of this data degree, because the neighbours need it */

@@ -47,7 +47,7 @@
  *                   need it, and none is a fine answer
  *    memory_limit   bytes per rank; null: unlimited
  *    costs          seconds of one layer on one of these devices: a micro-batch forward and backward, a step's update
- *    reduce         seconds to sum the slice's gradients over all these devices
+ *    reduce         seconds to sum the slice's gradients leaf by leaf and over all these devices
  *    exact_bytes    of a rank without tensor, context and expert degree, ZeRO, recompute and offload
  *    points         as atoll_slice_plan. data * tensor * context * expert is the number of devices. policy, data, t, d
  *                   and bytes are required; forward and backward default to one and two thirds of t * data, degrees to

@@ -100,6 +100,7 @@ typedef struct atoll_plan_params {
   int64_t micro_batch;                       /* samples per micro-batch */
   int64_t stages;                            /* pipeline depth */
   int64_t data_parallel;                     /* replicas of each stage */
+  int64_t tensor_parallel;                   /* tensor ranks of each replica; 1 = none */
   atoll_opt_ints layers;                     /* layers per stage by hand (blocks; embedding and head go to the ends) */
   char policy[ATOLL_OPT_STRING_MAX];         /* "auto", "eager", "exact" */
   int64_t memory;                            /* bytes per rank; 0 = the device's */
@@ -131,6 +132,7 @@ typedef struct atoll_plan_problem {
   int64_t seq, global_batch;
   int64_t checkpoint_bytes; /* bound of image buffers per rank */
   int64_t fixed_bytes;      /* what every rank takes besides: libraries, data */
+  int64_t reserve;          /* of a device's memory, not given to slices because extra_bytes will need it */
   /** Extra bytes per rank that train takes for a stage (receive buffers etc.), stated by the executor; NULL = none. */
   atoll_err (*extra_bytes)(const atoll_model *model, const struct atoll_plan *plan, int pipeline, int stage,
                            int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int type_of(const composer *c, const shape *s, int column) { return c->column[s->columns + 2 * (size_t)column]; }
 static int64_t leaves_of(const composer *c, const shape *s, int column) {
   return c->column[s->columns + 2 * (size_t)column + 1];
 }
 
-static atoll_err build_stage(const shape *s, int i, const int *cut, const int *policy, atoll_plan_stage *stage) {
+static atoll_err build_stage(const composer *c, const shape *s, int i, const int *cut, const int *policy,
+                             atoll_plan_stage *stage) {
+  int tensor = build_place(c, s, 0, i)->tensor;
   stage->chunks = stage->ranges = 1;
   stage->in_flight = s->S - i;
   ATOLL_TRY(plan_alloc(1, sizeof *stage->chunk, &stage->chunk));
@@ -19,28 +20,90 @@ static atoll_err build_stage(const shape *s, int i, const int *cut, const int *p
   ATOLL_TRY(plan_alloc((size_t)s->D, sizeof *stage->replica, &stage->replica));
   stage->replicas = s->D;
   stage->chunk[0] = (atoll_plan_chunk){cut[i], cut[i + 1]};
-  stage->range[0] = (atoll_plan_range){.first = cut[i], .last = cut[i + 1], .policy = policy[i], .mlp = "plain"};
+  stage->range[0] = (atoll_plan_range){.first = cut[i], .last = cut[i + 1], .policy = policy[i]};
+  snprintf(stage->range[0].mlp, sizeof stage->range[0].mlp, "%s",
+           atoll_mlp_name(tensor > 1 ? (atoll_mlp)c->params->mlp : ATOLL_MLP_PLAIN));
   for (int k = 0; k < s->D; k++) {
     atoll_plan_replica *r = &stage->replica[k];
-    ATOLL_TRY(plan_alloc(1, sizeof *r->rank, &r->rank));
-    ATOLL_TRY(plan_alloc(1, sizeof *r->device, &r->device));
-    r->ranks = r->tensor = r->context = r->expert = 1;
+    ATOLL_TRY(plan_alloc((size_t)tensor, sizeof *r->rank, &r->rank));
+    ATOLL_TRY(plan_alloc((size_t)tensor, sizeof *r->device, &r->device));
+    r->ranks = r->tensor = tensor;
+    r->context = r->expert = 1;
     r->micro_batch = s->b;
   }
   return ATOLL_OK;
 }
 
-/* Devices of an island are handed out in its order (by node): column by column, or stage by stage. */
-static void place(composer *c, const shape *s, int layout, atoll_plan_pipeline *pipe, int *used) {
-  memset(used, 0, (size_t)c->islands * sizeof *used);
-  for (int i = 0; i < s->S * s->D; i++) {
-    int column = layout ? i % s->D : i / s->S, stage = layout ? i / s->D : i % s->S;
-    int island = c->type[type_of(c, s, column)].island[stage];
-    atoll_plan_replica *r = &pipe->stage[stage].replica[column];
-    r->island = island;
-    r->device[0] = c->device[island][used[island]++];
-    r->rank[0] = c->rank_of[r->device[0]];
+/* The first `tensor` free devices of the first node of the island that has so many, as places in its list (by node);
+ * -1: there is none. */
+static int free_devices(const composer *c, const stage_place *at, const unsigned char *taken, int *out) {
+  int n = 0, node = -1;
+  for (int i = 0; i < c->devices[at->island] && n < at->tensor; i++) {
+    int d = c->device[at->island][i], here = c->problem->topo->device[d].node;
+    n = here == node ? n : 0;
+    node = here;
+    if (!taken[d])
+      out[n++] = d;
   }
+  return n == at->tensor ? 0 : -1;
+}
+
+/* Devices are handed out column by column, or stage by stage; stages of larger tensor degree come first, so that their
+ * groups find nodes with room. device [S * D][c->fullest_node], as columns and stages are numbered. */
+static int place_all(const composer *c, const shape *s, int layout, unsigned char *taken, int *device) {
+  memset(taken, 0, (size_t)c->problem->topo->devices);
+  for (int k = c->degrees - 1; k >= 0; k--)
+    for (int i = 0; i < s->S * s->D; i++) {
+      int column = layout ? i % s->D : i / s->S, stage = layout ? i / s->D : i % s->S;
+      const stage_place *at = build_place(c, s, column, stage);
+      int *mine = device + (size_t)(stage * s->D + column) * (size_t)c->fullest_node;
+      if (at->degree != k)
+        continue;
+      if (free_devices(c, at, taken, mine) < 0)
+        return 0;
+      for (int n = 0; n < at->tensor; n++)
+        taken[mine[n]] = 1;
+    }
+  return 1;
+}
+
+static atoll_err take_room(const composer *c, const shape *s, unsigned char **taken, int **device) {
+  ATOLL_TRY(plan_alloc((size_t)c->problem->topo->devices, 1, taken));
+  atoll_err err = plan_alloc((size_t)(s->S * s->D) * (size_t)c->fullest_node, sizeof **device, device);
+  if (err != ATOLL_OK)
+    free(*taken);
+  return err;
+}
+
+atoll_err build_fits(composer *c, const shape *s, int *fits) {
+  unsigned char *taken = NULL;
+  int *device = NULL;
+  *fits = 1;
+  if (s->tensor == 1)
+    return ATOLL_OK;
+  ATOLL_TRY(take_room(c, s, &taken, &device));
+  *fits = place_all(c, s, 0, taken, device) || place_all(c, s, 1, taken, device);
+  free(taken);
+  free(device);
+  return ATOLL_OK;
+}
+
+static atoll_err place_stages(composer *c, const shape *s, int layout, atoll_plan_pipeline *pipe, int *fits) {
+  unsigned char *taken = NULL;
+  int *device = NULL;
+  ATOLL_TRY(take_room(c, s, &taken, &device));
+  *fits = place_all(c, s, layout, taken, device);
+  for (int i = 0; i < s->S * s->D && *fits; i++) {
+    atoll_plan_replica *r = &pipe->stage[i / s->D].replica[i % s->D];
+    r->island = build_place(c, s, i % s->D, i / s->D)->island;
+    for (int k = 0; k < r->ranks; k++) {
+      r->device[k] = device[(size_t)i * (size_t)c->fullest_node + (size_t)k];
+      r->rank[k] = c->rank_of[r->device[k]];
+    }
+  }
+  free(taken);
+  free(device);
+  return ATOLL_OK;
 }
 
 static atoll_err fill_idle(composer *c, atoll_plan *plan) {
@@ -48,7 +111,8 @@ static atoll_err fill_idle(composer *c, atoll_plan *plan) {
   ATOLL_TRY(plan_alloc((size_t)plan->world, 1, &taken));
   for (int s = 0; s < plan->pipeline[0].stages; s++)
     for (int k = 0; k < plan->pipeline[0].stage[s].replicas; k++)
-      taken[plan->pipeline[0].stage[s].replica[k].rank[0]] = 1;
+      for (int i = 0; i < plan->pipeline[0].stage[s].replica[k].ranks; i++)
+        taken[plan->pipeline[0].stage[s].replica[k].rank[i]] = 1;
   int idle = 0;
   for (int r = 0; r < plan->world; r++)
     idle += !taken[r];
@@ -63,7 +127,8 @@ static atoll_err fill_idle(composer *c, atoll_plan *plan) {
 
 atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out) {
   atoll_plan *plan = NULL;
-  int *used = NULL;
+  int fits = 0;
+  *out = NULL;
   ATOLL_TRY(plan_create(1, &plan));
   plan->world = c->world;
   plan->seq = c->problem->seq;
@@ -80,7 +145,7 @@ atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *pol
   ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)s->S, sizeof *pipe->stage, &pipe->stage));
   pipe->stages = s->S;
   for (int i = 0; i < s->S; i++)
-    ATOLL_TRY_GOTO(err, fail, build_stage(s, i, cut, policy, &pipe->stage[i]));
+    ATOLL_TRY_GOTO(err, fail, build_stage(c, s, i, cut, policy, &pipe->stage[i]));
   int64_t leaf = 0;
   for (int k = 0; k < s->D; k++) {
     int64_t first = plan_leaf_first(s->leaves, s->G, leaf);
@@ -91,9 +156,9 @@ atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *pol
       pipe->stage[i].replica[k].micro_batches = end - first;
     }
   }
-  ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)c->islands, sizeof *used, &used));
-  place(c, s, layout, pipe, used);
-  free(used);
+  ATOLL_TRY_GOTO(err, fail, place_stages(c, s, layout, pipe, &fits));
+  if (!fits)
+    goto fail;
   ATOLL_TRY_GOTO(err, fail, fill_idle(c, plan));
   ATOLL_TRY_GOTO(err, fail, plan_fill_tied(plan, c->problem->model));
   *out = plan;
@@ -105,6 +170,8 @@ fail:
 
 void build_describe(const composer *c, const shape *s, const int *cut, const int *policy, char *buf, size_t n) {
   size_t at = (size_t)snprintf(buf, n, "%d stage%s x %d, micro-batch %" PRId64, s->S, s->S == 1 ? "" : "s", s->D, s->b);
+  for (int i = 0; s->tensor > 1 && i < s->S && at < n; i++)
+    at += (size_t)snprintf(buf + at, n - at, "%s%d", i ? "," : ", tensor ", build_place(c, s, 0, i)->tensor);
   if (cut && at < n) {
     at += (size_t)snprintf(buf + at, n - at, ", layers");
     for (int i = 0; i < s->S && at < n; i++)
@@ -121,12 +188,12 @@ void build_describe(const composer *c, const shape *s, const int *cut, const int
     return;
   at += (size_t)snprintf(buf + at, n - at, ", on ");
   for (int k = 0; k < s->D && at < n; k++) {
-    if (k > 0 && type_of(c, s, k) == type_of(c, s, k - 1))
+    if (k > 0 && build_type(c, s, k) == build_type(c, s, k - 1))
       continue;
     at += (size_t)snprintf(buf + at, n - at, "%s", k ? " / " : "");
     for (int i = 0; i < s->S && at < n; i++)
       at += (size_t)snprintf(buf + at, n - at, "%s%s", i ? "|" : "",
-                             c->problem->islands->island[c->type[type_of(c, s, k)].island[i]].name);
+                             c->problem->islands->island[build_place(c, s, k, i)->island].name);
   }
 }
 
@@ -148,13 +215,14 @@ static atoll_err predict_times(composer *c, atoll_plan *plan, int p, int s, int 
     cost_slice t;
     slice_time asked = {.over = 1};
     atoll_stage_params sp;
-    if (c->parallelizer != &atoll_parallelizer_grid && stage->ranges == 1) { /* its word counts, where it gave one */
+    int at = space_find_place(c, r->island, r->tensor);
+    if (c->parallelizer != &atoll_parallelizer_grid && stage->ranges == 1 &&
+        at >= 0) { /* its word counts, where it gave one */
       ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
       atoll_err err = atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy);
       free(policy);
       ATOLL_TRY(err);
-      ATOLL_TRY(
-          search_slice(c, sp.B, r->island, stage->range[0].policy, sp.slots, sp.partials, sp.first, sp.last, &asked));
+      ATOLL_TRY(search_slice(c, sp.B, at, stage->range[0].policy, sp.slots, sp.partials, sp.first, sp.last, &asked));
     }
     if (asked.over <= 0) {
       r->forward_seconds = asked.forward;
@@ -163,7 +231,7 @@ static atoll_err predict_times(composer *c, atoll_plan *plan, int p, int s, int 
       *source = asked.source > *source ? asked.source : *source;
       continue;
     }
-    ATOLL_TRY(cost_of_slice(c->cost, r->island, stage->range[i].first, stage->range[i].last,
+    ATOLL_TRY(cost_of_slice(c->cost, r->island, r->tensor, stage->range[i].first, stage->range[i].last,
                             (atoll_policy)stage->range[i].policy, r->micro_batch, &t));
     r->forward_seconds += t.forward;
     r->backward_seconds += t.backward;
@@ -179,7 +247,8 @@ static atoll_err predict_bytes(composer *c, atoll_plan *plan, int p, int s, int 
   atoll_stage_params sp;
   ATOLL_TRY(atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy));
   if (stage->ranges == 1) {
-    ATOLL_TRY(cost_stage_bytes(c->cost, sp.first, sp.last, policy[0], sp.B, sp.slots, sp.partials, r->bytes));
+    const cost_stage one = {sp.first, sp.last, policy[0], sp.B, sp.slots, sp.partials, r->tensor, sp.mlp};
+    ATOLL_TRY(cost_stage_bytes(c->cost, &one, r->bytes));
   } else {
     memset(r->bytes, 0, sizeof r->bytes);
     ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, r->bytes));
@@ -215,7 +284,8 @@ void build_sends(composer *c, atoll_plan *plan, int p) {
         if (x->first_micro_batch >= r->first_micro_batch + r->micro_batches ||
             r->first_micro_batch >= x->first_micro_batch + x->micro_batches)
           continue;
-        double t = cost_send(c->cost, node_of(c, r), node_of(c, x), bytes);
+        double t = cost_send(c->cost, node_of(c, r), node_of(c, x), bytes) +
+                   cost_hand_on(c->cost, node_of(c, x), r->tensor, x->tensor, bytes);
         r->send_seconds = t > r->send_seconds ? t : r->send_seconds;
       }
     }
@@ -284,13 +354,15 @@ atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where,
 }
 
 atoll_err build_times(composer *c, atoll_plan *plan, int final) {
-  int stages = 0, replicas = 0;
+  int stages = 0, ranks = 0;
   atoll_cost_source source = ATOLL_COST_MEASURED;
   for (int p = 0; p < plan->pipelines; p++) {
     stages += plan->pipeline[p].stages;
     for (int s = 0; s < plan->pipeline[p].stages; s++)
-      for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++, replicas++)
+      for (int k = 0; k < plan->pipeline[p].stage[s].replicas; k++) {
         ATOLL_TRY(predict_times(c, plan, p, s, k, &source));
+        ranks += plan->pipeline[p].stage[s].replica[k].ranks;
+      }
     if (final)
       build_sends(c, plan, p);
   }
@@ -301,7 +373,7 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final) {
   simulated with, without;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)stages, sizeof *end, &end));
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)replicas, sizeof *node, &node));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)ranks, sizeof *node, &node));
   ATOLL_TRY_GOTO(err, done, simulate_plan(c->cost, c->problem, plan, 1, end, &with));
   double *at = end;
   for (int p = 0; p < plan->pipelines; p++)
@@ -314,7 +386,8 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final) {
         atoll_plan_replica *r = &plan->pipeline[p].stage[s].replica[k];
         update = r->update_seconds > update ? r->update_seconds : update;
         r->update_seconds += reduce;
-        node[nodes++] = node_of(c, r);
+        for (int i = 0; i < r->ranks; i++)
+          node[nodes++] = c->problem->topo->device[r->device[i]].node;
       }
     }
   last = build_tied_end(c, plan, end, last);

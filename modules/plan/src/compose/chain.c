@@ -36,9 +36,10 @@ typedef struct chain {
   int *of_large;     /* [kinds]: their numbers there */
   engine_pool *pool;
   int *layer_class;
-  memo *memo;   /* [kinds][reps] */
-  double *send; /* [pools][pools]: there and back */
-  double *swap; /* [pools][pools]: of tied gradients, first stage and last */
+  memo *memo;       /* [kinds][reps] */
+  double *send;     /* [pools][pools]: there and back */
+  int64_t boundary; /* bytes that go there, and back */
+  double *swap;     /* [pools][pools]: of tied gradients, first stage and last */
   engine_plan *start;
   atoll_err err; /* of a callback */
 } chain;
@@ -66,7 +67,9 @@ static double send(void *context, int b, int layer, int from, int to, int backwa
   const chain *c = context;
   (void)b;
   (void)layer;
-  return backward ? 0 : c->send[c->kind[from].pool * c->x->pools + c->kind[to].pool];
+  return backward ? 0
+                  : c->send[c->kind[from].pool * c->x->pools + c->kind[to].pool] +
+                        pools_hand_on(c->x, c->of_large[from], c->of_large[to], c->boundary);
 }
 
 static double ends(void *context, int b, const engine_stage *first, const engine_stage *last) {
@@ -121,6 +124,7 @@ static atoll_err describe(chain *c) {
   ATOLL_TRY(plan_alloc(P * P, sizeof *c->send, &c->send));
   ATOLL_TRY(plan_alloc(P * P, sizeof *c->swap, &c->swap));
   ATOLL_TRY(plan_alloc(L, sizeof *c->layer_class, &c->layer_class));
+  ATOLL_TRY(cost_boundary_bytes(x->c->problem->model, 0, c->at->b, x->c->problem->seq, &c->boundary));
   for (int p = 0; p < x->pools; p++) {
     const large_pool *pool = &x->pool[p];
     c->pool[p] = (engine_pool){.devices = pool->islands * pool->per_island,

@@ -20,11 +20,11 @@
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
-/* The best of each (depth, width, micro-batch). */
+/* The best of each (depth, width, largest tensor degree, micro-batch). */
 void compose_note(composer *c, const shape *s, double seconds, const char *text) {
   note *n = NULL;
   for (int i = 0; i < c->note_count && !n; i++)
-    if (c->notes[i].S == s->S && c->notes[i].D == s->D && c->notes[i].b == s->b)
+    if (c->notes[i].S == s->S && c->notes[i].D == s->D && c->notes[i].tensor == s->tensor && c->notes[i].b == s->b)
       n = &c->notes[i];
   if (n && (isnan(seconds) || (!isnan(n->seconds) && n->seconds <= seconds)))
     return;
@@ -39,7 +39,7 @@ void compose_note(composer *c, const shape *s, double seconds, const char *text)
     }
     n = &c->notes[c->note_count++];
   }
-  *n = (note){.S = s->S, .D = s->D, .b = s->b, .seconds = seconds};
+  *n = (note){.S = s->S, .D = s->D, .tensor = s->tensor, .b = s->b, .seconds = seconds};
   snprintf(n->text, sizeof n->text, "%s", text);
 }
 
@@ -54,7 +54,17 @@ static int compare_notes(const void *a, const void *b) {
     return x->S - y->S;
   if (x->D != y->D)
     return x->D - y->D;
+  if (x->tensor != y->tensor)
+    return x->tensor - y->tensor;
   return (x->b > y->b) - (x->b < y->b);
+}
+
+static int is_plan(const note *n, const atoll_plan *p) {
+  int tensor = 1;
+  for (int s = 0; s < p->pipeline[0].stages; s++)
+    tensor = p->pipeline[0].stage[s].replica[0].tensor > tensor ? p->pipeline[0].stage[s].replica[0].tensor : tensor;
+  return n->S == p->pipeline[0].stages && n->D == p->pipeline[0].stage[0].replicas && n->tensor == tensor &&
+         n->b == p->pipeline[0].stage[0].replica[0].micro_batch;
 }
 
 static atoll_err make_report(composer *c, atoll_plan_report **out) {
@@ -73,9 +83,8 @@ static atoll_err make_report(composer *c, atoll_plan_report **out) {
   for (int i = 0; i < c->note_count && r->count < REPORT_MAX; i++) {
     const note *n = &c->notes[i];
     const atoll_plan *p = c->best;
-    if (p && n->S == p->pipeline[0].stages && n->D == p->pipeline[0].stage[0].replicas &&
-        n->b == p->pipeline[0].stage[0].replica[0].micro_batch)
-      continue; /* the plan itself */
+    if (p && is_plan(n, p))
+      continue;
     if (isnan(n->seconds) && infeasible++ >= 8)
       break;
     if (!isnan(n->seconds) && p && r->count >= REPORT_MAX - 8)
@@ -145,12 +154,15 @@ static void composer_free(composer *c) {
   for (int i = 0; i < c->tables; i++)
     free(c->table[i].slice);
   for (int i = 0; i < c->types; i++) {
-    free(c->type[i].island);
+    free(c->type[i].place);
     free(c->type[i].count);
+    free(c->type[i].used);
   }
   free(c->devices);
   free(c->device);
   free(c->rank_of);
+  free(c->place);
+  free(c->degree);
   free(c->rep);
   free(c->rep_first);
   free(c->rep_last);
@@ -214,9 +226,10 @@ static atoll_err find_slices(composer *c) {
         c->rep[a * n + b] = c->rep[first * n + b - (a - first)];
       }
     }
-  ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *c->rep_gradient, &c->rep_gradient));
-  for (int r = 0; r < c->reps; r++)
-    ATOLL_TRY(cost_gradient_bytes(c->problem->model, c->rep_first[r], c->rep_last[r], &c->rep_gradient[r]));
+  ATOLL_TRY(plan_alloc((size_t)c->degrees * (size_t)c->reps, sizeof *c->rep_gradient, &c->rep_gradient));
+  for (int k = 0; k < c->degrees; k++)
+    for (int r = 0; r < c->reps; r++)
+      c->rep_gradient[k * c->reps + r] = cost_gradient_share(c->cost, c->rep_first[r], c->rep_last[r], c->degree[k]);
   return ATOLL_OK;
 }
 
@@ -229,7 +242,7 @@ static atoll_err begin_policies(composer *c) {
     if (!plan_tries_policy(named, p))
       continue;
     c->one_policy[p] = *c->params;
-    c->one_policy[p].target = 0; /* what a device alone can do, train executes */
+    c->one_policy[p].target = 0; /* a shape has the axes that train executes */
     snprintf(c->one_policy[p].policy, sizeof c->one_policy[p].policy, "%s", atoll_policy_name((atoll_policy)p));
     ATOLL_TRY(c->parallelizer->begin(c->problem, &c->one_policy[p], &c->state[p]));
   }
@@ -320,13 +333,16 @@ static atoll_err no_plan(const composer *c) {
 }
 
 typedef struct preferred {
-  int S, index;
+  int tensor, S, index;
   int64_t b;
 } preferred;
 
-/* Fewer stages, then larger micro-batches, then the order of enumeration. */
+/* Fewer tensor ranks, whose times nobody measured, fewer stages, larger micro-batches, then the order of enumeration.
+ */
 static int compare_preferred(const void *x, const void *y) {
   const preferred *a = x, *b = y;
+  if (a->tensor != b->tensor)
+    return a->tensor - b->tensor;
   if (a->S != b->S)
     return a->S - b->S;
   if (a->b != b->b)
@@ -349,7 +365,7 @@ static atoll_err search_uniform(composer *c, int index, int policy) {
 
 /* Measured times that differ by less than their own spread do not tell plans apart, and the least of them would be
  * another with every calibration. Of the plans that are as fast as the fastest within it, the first in a fixed order is
- * taken: fewer stages, larger micro-batches, the first policy that all stages can have. */
+ * taken: fewer tensor ranks and stages, larger micro-batches, the first policy that all stages can have. */
 static atoll_err prefer(composer *c) {
   double spread = cost_spread(c->cost), fastest = c->best_seconds, limit = fastest * (1 + spread);
   atoll_plan *best = c->best;
@@ -358,7 +374,7 @@ static atoll_err prefer(composer *c) {
     return ATOLL_OK;
   ATOLL_TRY(plan_alloc((size_t)c->shapes, sizeof *order, &order));
   for (int i = 0; i < c->shapes; i++)
-    order[i] = (preferred){c->shape[i].S, i, c->shape[i].b};
+    order[i] = (preferred){c->shape[i].tensor, c->shape[i].S, i, c->shape[i].b};
   qsort(order, (size_t)c->shapes, sizeof *order, compare_preferred);
   atoll_err err = ATOLL_OK;
   c->best = NULL;
@@ -415,16 +431,18 @@ static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
     MPI_Comm_rank(comm, &rank);
   atoll_err err = few && !other && rank == 0 ? make_exact(c) : ATOLL_OK;
   ATOLL_TRY(comm == MPI_COMM_NULL ? err : atoll_agree(comm, err));
-  /* The whole space of few devices with one device per replica was searched, fixed stages included. */
-  if (few && !other && (p->target != 1 || fixed))
+  int exact = few && !other;
+  /* What the other search does not know, or would ask a program all over again for. */
+  if (exact && (fixed || (c->parallelizer == &atoll_parallelizer_extern && p->target != 1)))
     return ATOLL_OK;
   err = large_make(c, comm, chosen);
-  if (err == ATOLL_INFEASIBLE && c->best) {
+  if (err == ATOLL_INFEASIBLE && exact) {
     atoll_err_clear();
     return ATOLL_OK;
   }
   ATOLL_TRY(err);
-  if (c->best && !(chosen->plan->step_seconds < c->best->step_seconds * (1 - COMPOSE_SLACK))) {
+  double least = c->best ? c->best->step_seconds / (1 + cost_spread(c->cost)) : INFINITY; /* else it is as fast */
+  if (c->best && !(chosen->plan->step_seconds < least * (1 - COMPOSE_SLACK))) {
     atoll_plan_destroy(&chosen->plan);
     return ATOLL_OK;
   }
@@ -465,6 +483,7 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
   if (comm != MPI_COMM_NULL)
     MPI_Comm_rank(comm, &rank);
   atoll_err err = find_devices(&c, world);
+  err = err == ATOLL_OK ? space_places(&c) : err;
   err = err == ATOLL_OK ? space_check(&c) : err;
   err = comm == MPI_COMM_NULL ? err : atoll_agree(comm, err);
   err = err == ATOLL_OK ? make_best(&c, comm, &chosen) : err;

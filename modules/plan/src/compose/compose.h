@@ -18,7 +18,12 @@
 
 #define POINT_MAX 4
 
-typedef struct slice_time {        /* a slice on one device, or why not */
+typedef struct stage_place { /* what a replica of a stage stands on: `tensor` devices of one node of an island */
+  int island, tensor;
+  int degree; /* index of tensor among the composer's degrees */
+} stage_place;
+
+typedef struct slice_time {        /* a slice on one place, or why not */
   double forward, backward, extra; /* s; extra per step */
   int64_t over;                    /* bytes over the limit; <= 0 fits */
   atoll_cost_source source;
@@ -26,14 +31,15 @@ typedef struct slice_time {        /* a slice on one device, or why not */
 
 typedef struct slice_table { /* all distinct slices in one context */
   int64_t b;
-  int island, policy, slots, partials;
+  int place, policy, slots, partials;
   slice_time *slice; /* [reps] */
 } slice_table;
 
-typedef struct column_type { /* islands of a replica column, stage by stage */
+typedef struct column_type { /* places of a replica column, stage by stage */
   int stages;
-  short *island; /* [stages] */
-  int *count;    /* [islands]: stages on it */
+  short *place; /* [stages] */
+  int *count;   /* [places]: stages on it */
+  int *used;    /* [islands]: devices */
 } column_type;
 
 typedef struct shape {
@@ -41,6 +47,7 @@ typedef struct shape {
   double best;  /* fastest found; INFINITY none yet */
   int64_t b, G, leaves;
   int S, D;
+  int tensor;     /* largest degree of any stage */
   int relaxed;    /* the bound is search.c's */
   int solved;     /* 1 searched to the end, 2 stopped at the limit */
   int principal;  /* all columns alike */
@@ -48,7 +55,7 @@ typedef struct shape {
 } shape;
 
 typedef struct note { /* an alternative, for the report */
-  int S, D;
+  int S, D, tensor;
   int64_t b;
   double seconds; /* NaN: does not fit */
   char text[256];
@@ -65,13 +72,18 @@ typedef struct composer {
   cost_model *cost;
   int layers, islands, world;
   atoll_digest model_digest, islands_digest;
-  int *devices; /* [islands]: how many take part */
-  int **device; /* [islands][devices]: topology index, by node */
-  int *rank_of; /* [topology devices]: rank, or -1 */
+  int *devices;       /* [islands]: how many take part */
+  int **device;       /* [islands][devices]: topology index, by node */
+  int *rank_of;       /* [topology devices]: rank, or -1 */
+  stage_place *place; /* by rising tensor degree */
+  int places_known;   /* all there are */
+  int places;         /* of these, what space enumerates */
+  int *degree;        /* tensor degrees that any place has, ascending */
+  int degrees;        /* that space enumerates */
   int reps;
   int *rep; /* [layers + 1][layers + 1] */
   int *rep_first, *rep_last;
-  int64_t *rep_gradient; /* [reps]: bytes */
+  int64_t *rep_gradient; /* [degrees][reps]: bytes */
   int fullest_node;      /* most devices on one node */
   slice_table *table;
   int tables, table_room;
@@ -96,12 +108,17 @@ typedef struct composer {
   int64_t work, considered, infeasible;
   note *notes;
   int note_count, note_room;
+  int64_t extra_over; /* most that extra_bytes took a plan by parts of islands beyond a limit */
   int64_t least_over; /* over the limit, of the plan nearest to fitting */
   char tightest[512];
 } composer;
 
 /* ---- space ------------------------------------------------------------------------------------------------------- */
 
+/* Places, when devices are known. */
+atoll_err space_places(composer *c);
+/* The place of so many devices of an island, or -1. */
+int space_find_place(const composer *c, int island, int tensor);
 /* Checks plan.* against the cluster and the model: USAGE names the option. */
 atoll_err space_check(composer *c);
 /* Appends shapes: those whose columns are alike (principal 1), or the others (0). Shapes bounded by best are left out.
@@ -115,13 +132,24 @@ int64_t space_leaves(const composer *c, int64_t G, int D);
  * `work` at most. */
 atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work);
 
-/* A slice of one policy on one device of an island, by the parallelizer; over > 0: it does not fit. */
-atoll_err search_slice(composer *c, int64_t b, int island, int policy, int slots, int partials, int first, int last,
+/* A slice of one policy on a place, by the parallelizer; over > 0: it does not fit. */
+atoll_err search_slice(composer *c, int64_t b, int place, int policy, int slots, int partials, int first, int last,
                        slice_time *out);
 
 /* ---- build ------------------------------------------------------------------------------------------------------- */
 
-/* layout 0: neighbours in an island's list are stages of one column; 1: replicas of one stage. */
+/* Columns of a shape. */
+static inline const column_type *build_type(const composer *c, const shape *s, int column) {
+  return &c->type[c->column[s->columns + 2 * (size_t)column]];
+}
+static inline const stage_place *build_place(const composer *c, const shape *s, int column, int stage) {
+  return &c->place[build_type(c, s, column)->place[stage]];
+}
+
+/* Whether nodes have room for a shape, in either layout. */
+atoll_err build_fits(composer *c, const shape *s, int *fits);
+/* layout 0: neighbours in an island's list are stages of one column; 1: replicas of one stage. *out NULL: nodes have no
+ * room for it. */
 atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out);
 /* Fills the predicted times; final adds what a search does not need: sends and the share of communication. */
 atoll_err build_times(composer *c, atoll_plan *plan, int final);
@@ -144,7 +172,8 @@ atoll_err compose_nowhere(const composer *c, char *text, size_t n);
 void compose_note(composer *c, const shape *s, double seconds, const char *text);
 #define COMPOSE_SLACK 1e-9 /* relative: closer than this is equal */
 
-#define COMPOSE_EXACT_DEVICES 64 /* beyond, the search device by device finds little in its allowance */
+#define COMPOSE_EXACT_DEVICES  64 /* beyond, the search device by device finds little in its allowance */
+#define COMPOSE_TENSOR_DEVICES 24 /* beyond, tensor degrees are left to the search by parts of islands */
 
 /* atoll_plan_make with the number of ranks: world = 0 takes it from the topology. Collective on comm unless that is
  * MPI_COMM_NULL; then *out and *report are set on rank 0 alone. */

@@ -38,13 +38,14 @@
 
 #include "atoll/agree.h"
 
-#define PILOTS     4
-#define FINALISTS  6
-#define ALL_WIDTHS 64
-#define CROSSING   0.1  /* of the time of the slowest stage: sends between islands that take less are no matter */
-#define WORK       8000 /* of the engine, for each layer and kind */
-#define PICKED     2
-#define SKETCHES   30 /* parts of it for a first look at a combination */
+#define PILOTS           4
+#define ROUNDS_FOR_EXTRA 4
+#define FINALISTS        6
+#define ALL_WIDTHS       64
+#define CROSSING         0.1  /* of the time of the slowest stage: sends between islands that take less are no matter */
+#define WORK             8000 /* of the engine, for each layer and kind */
+#define PICKED           2
+#define SKETCHES         30 /* parts of it for a first look at a combination */
 
 /* ---- combinations ------------------------------------------------------------------------------------------------ */
 
@@ -121,8 +122,8 @@ static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, doub
       for (int p = 0; p < ATOLL_POLICIES; p++) {
         cost_slice t;
         ATOLL_TRY_GOTO(err, done,
-                       cost_of_slice_tensor(c->cost, x->pool[x->kind[k].pool].island[0], x->kind[k].tensor, of[i],
-                                            of[i] + 1, (atoll_policy)p, b, &t));
+                       cost_of_slice(c->cost, x->pool[x->kind[k].pool].island[0], x->kind[k].tensor, of[i], of[i] + 1,
+                                     (atoll_policy)p, b, &t));
         best = fmin(best, t.forward + t.backward);
       }
       least[i] = fmin(least[i], best);
@@ -424,7 +425,11 @@ static atoll_err choose(large *x, combination **list, int n, large_choice *out) 
     }
     ATOLL_TRY(err);
     char text[256];
-    const shape key = {.S = plan->pipeline[0].stages, .D = large_width(list[i]), .b = list[i]->b};
+    shape key = {.S = plan->pipeline[0].stages, .D = large_width(list[i]), .tensor = 1, .b = list[i]->b};
+    for (int s = 0; s < key.S; s++)
+      key.tensor = plan->pipeline[0].stage[s].replica[0].tensor > key.tensor
+                       ? plan->pipeline[0].stage[s].replica[0].tensor
+                       : key.tensor;
     describe(x, list[i], plan, text, sizeof text);
     compose_note(c, &key, plan->step_seconds, text);
     double value = x->cheapest ? price : plan->step_seconds;
@@ -469,7 +474,7 @@ static atoll_err nothing(const large *x) {
                       "no plan: plan.* and the batch of %" PRId64 " samples leave nothing to choose for %d ranks",
                       c->problem->global_batch, c->world);
   char nowhere[512] = "";
-  if (p->target == 0) /* else a layer may be cut */
+  if (p->target == 0) /* else a layer may be cut by axes of the parallelizer's own */
     ATOLL_TRY(compose_nowhere(c, nowhere, sizeof nowhere));
   if (x->missing < INT64_MAX && x->why[0])
     return atoll_fail(ATOLL_INFEASIBLE, "no plan fits: %s%snearest is %s", nowhere, nowhere[0] ? "; " : "", x->why);
@@ -488,7 +493,7 @@ static atoll_err check_fixed(const composer *c) {
   return ATOLL_OK;
 }
 
-atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
+static atoll_err make_once(composer *c, MPI_Comm comm, large_choice *out) {
   large x = {.c = c, .copies = 1, .cheapest = c->params->objective == 1, .max_seconds = INFINITY, .missing = INT64_MAX};
   const atoll_plan_problem *problem = c->problem;
   combination *list[FINALISTS + 1];
@@ -525,5 +530,23 @@ done:
   if (err != ATOLL_OK)
     atoll_plan_destroy(&out->plan);
   pools_free(&x);
+  return err;
+}
+
+/* Slices are planned without what train adds to a plan. Where that takes every finalist beyond a limit, as much is set
+ * aside and the search begins again. */
+atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
+  const atoll_plan_problem *given = c->problem;
+  atoll_plan_problem problem = *given;
+  atoll_err err = ATOLL_INFEASIBLE;
+  c->problem = &problem;
+  for (int round = 0; round < ROUNDS_FOR_EXTRA && err == ATOLL_INFEASIBLE; round++) {
+    problem.reserve += c->extra_over;
+    c->extra_over = 0;
+    err = make_once(c, comm, out);
+    if (c->extra_over == 0)
+      break;
+  }
+  c->problem = given;
   return err;
 }

@@ -85,6 +85,8 @@ atoll_err pools_points(large *x, const combination *at, int kind, int first, int
                        int *n);
 /* Seconds of one micro-batch of a column over the boundary between stages on two pools, there and back. */
 atoll_err pools_send(const large *x, const combination *at, int p, int q, double *seconds);
+/* What stages of unequal tensor degrees add to both ways of such a boundary of so many bytes. */
+double pools_hand_on(const large *x, int from, int to, int64_t bytes);
 /* Seconds to swap the gradients of tensors that the first stage, on p, and the last, on q, share. */
 double pools_swap(const large *x, int p, int q);
 /* Money for what one step moves between stages on two pools, and of a whole chain. */

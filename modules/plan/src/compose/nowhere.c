@@ -4,8 +4,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Least bytes of a layer alone, of one micro-batch of b samples, over the policies allowed. */
-static atoll_err least_bytes(const composer *c, int layer, int64_t b, int64_t *bytes, atoll_policy *policy) {
+/* Least bytes of a layer alone on one of so many tensor ranks, of one micro-batch of b samples, over the policies
+ * allowed. */
+static atoll_err least_bytes(const composer *c, int layer, int tensor, int64_t b, int64_t *bytes,
+                             atoll_policy *policy) {
   int named;
   ATOLL_TRY(plan_policy(c->params, &named));
   *bytes = INT64_MAX;
@@ -14,7 +16,8 @@ static atoll_err least_bytes(const composer *c, int layer, int64_t b, int64_t *b
     int64_t category[ATOLL_MEM_CATEGORIES];
     if (!plan_tries_policy(named, p))
       continue;
-    ATOLL_TRY(cost_stage_bytes(c->cost, layer, layer + 1, (atoll_policy)p, b, 1, 1, category));
+    const cost_stage alone = {layer, layer + 1, (atoll_policy)p, b, 1, 1, tensor, (atoll_mlp)c->params->mlp};
+    ATOLL_TRY(cost_stage_bytes(c->cost, &alone, category));
     if (cost_sum_bytes(category) < *bytes) {
       *bytes = cost_sum_bytes(category);
       *policy = (atoll_policy)p;
@@ -23,34 +26,52 @@ static atoll_err least_bytes(const composer *c, int layer, int64_t b, int64_t *b
   return ATOLL_OK;
 }
 
-atoll_err compose_nowhere(const composer *c, char *text, size_t n) {
-  int64_t b = c->params->micro_batch > 0 ? c->params->micro_batch : 1, most = 0, worst = 0;
-  int roomiest = -1;
-  text[0] = 0;
-  for (int x = 0; x < c->islands; x++) {
-    int64_t memory = c->problem->islands->island[x].memory, limit;
-    limit = c->params->memory > 0 ? c->params->memory : (int64_t)((double)memory * c->params->memory_share);
-    if (c->devices[x] > 0 && limit <= 0)
-      return ATOLL_OK; /* unlimited */
-    if (c->devices[x] > 0 && limit > most) {
-      most = limit;
-      roomiest = x;
-    }
-  }
-  for (int l = 0; l < c->layers && roomiest >= 0; l++) {
-    int64_t bytes;
-    atoll_policy policy;
-    char need[32], room[32];
-    ATOLL_TRY(least_bytes(c, l, b, &bytes, &policy));
-    if (bytes <= most || bytes <= worst)
+/* INT64_MAX: unlimited. */
+static int64_t limit_of(const composer *c, int island) {
+  if (c->params->memory > 0)
+    return c->params->memory;
+  int64_t limit = (int64_t)((double)c->problem->islands->island[island].memory * c->params->memory_share);
+  return limit > 0 ? limit : INT64_MAX;
+}
+
+/* The place where a layer lacks least; *missing <= 0: it fits. */
+static atoll_err nearest(const composer *c, int layer, int64_t b, const stage_place **at, int64_t *bytes,
+                         int64_t *missing, atoll_policy *policy) {
+  *missing = INT64_MAX;
+  for (int i = 0; i < c->places_known; i++) {
+    int64_t need, limit = limit_of(c, c->place[i].island);
+    atoll_policy by;
+    ATOLL_TRY(least_bytes(c, layer, c->place[i].tensor, b, &need, &by));
+    if (need - limit >= *missing || *missing <= 0)
       continue;
-    worst = bytes;
+    *missing = need - limit;
+    *bytes = need;
+    *policy = by;
+    *at = &c->place[i];
+  }
+  return ATOLL_OK;
+}
+
+atoll_err compose_nowhere(const composer *c, char *text, size_t n) {
+  int64_t b = c->params->micro_batch > 0 ? c->params->micro_batch : 1, worst = 0;
+  text[0] = 0;
+  for (int l = 0; l < c->layers && c->places_known; l++) {
+    int64_t bytes = 0, missing;
+    const stage_place *at = NULL;
+    atoll_policy policy = ATOLL_POLICY_EXACT20;
+    char need[32], room[32], ranks[48] = "";
+    ATOLL_TRY(nearest(c, l, b, &at, &bytes, &missing, &policy));
+    if (missing <= worst)
+      continue;
+    worst = missing;
+    if (at->tensor > 1)
+      snprintf(ranks, sizeof ranks, " on each of %d tensor ranks", at->tensor);
     snprintf(text, n,
-             "layer %d (%s) fits nowhere: alone, with one micro-batch of %" PRId64 " and policy %s, it needs %s, and "
+             "layer %d (%s) fits nowhere: alone, with one micro-batch of %" PRId64 " and policy %s, it needs %s%s, and "
              "the largest device, on island %s, has %s to plan with (%s)",
              l, atoll_layer_kind_name(atoll_model_layer_kind(c->problem->model, l)), b, atoll_policy_name(policy),
-             plan_bytes_text(bytes, need, sizeof need), c->problem->islands->island[roomiest].name,
-             plan_bytes_text(most, room, sizeof room),
+             plan_bytes_text(bytes, need, sizeof need), ranks, c->problem->islands->island[at->island].name,
+             plan_bytes_text(bytes - missing, room, sizeof room),
              c->params->memory > 0 ? "plan.memory" : "plan.memory_share of its memory");
   }
   return ATOLL_OK;

@@ -10,6 +10,7 @@
  *
  * Slices. Only the classes of a slice's layers matter; a repeated block has O(L) distinct slices. How many
  * micro-batches in flight fit is found by halving, since a larger number never allows more. */
+#include "atoll/parallelizer_extern.h"
 #include "compose/large.h"
 
 #include <math.h>
@@ -108,19 +109,27 @@ static int pays(const large *x) {
   return p->objective == 1 || p->max_price > 0;
 }
 
-static atoll_err add_kinds(large *x) {
+/* Powers of two and the whole share of a node, or what the user fixed. What a program proposes for train is one device
+ * a replica. */
+static int worth_a_kind(const large *x, const large_pool *p, int tensor) {
   const composer *c = x->c;
+  int fixed = (int)c->params->tensor_parallel;
+  if (p->per_node % tensor || (tensor > 1 && !plan_divides(c->problem->model, tensor)))
+    return 0;
+  if (tensor > 1 && c->params->target != 1 && c->parallelizer == &atoll_parallelizer_extern)
+    return 0;
+  return fixed > 0 ? tensor == fixed : (tensor & (tensor - 1)) == 0 || tensor == p->per_node;
+}
+
+static atoll_err add_kinds(large *x) {
   int room = 0;
   for (int p = 0; p < x->pools; p++)
     room += 34;
   ATOLL_TRY(plan_alloc((size_t)room, sizeof *x->kind, &x->kind));
   for (int p = 0; p < x->pools; p++)
-    for (int t = 1; t <= x->pool[p].per_node; t++) {
-      int power = (t & (t - 1)) == 0;
-      if (x->pool[p].per_node % t || !(power || t == x->pool[p].per_node) || (t > 1 && c->params->target != 1))
-        continue;
-      x->kind[x->kinds++] = (large_kind){.pool = p, .tensor = t, .rate = NAN};
-    }
+    for (int t = 1; t <= x->pool[p].per_node; t++)
+      if (worth_a_kind(x, &x->pool[p], t))
+        x->kind[x->kinds++] = (large_kind){.pool = p, .tensor = t, .rate = NAN};
   return ATOLL_OK;
 }
 
@@ -182,6 +191,7 @@ atoll_err pools_ask(large *x, const combination *at, int kind, int first, int la
                     atoll_slice_plan *point, int *n) {
   atoll_slice_context context = {.in_flight = (int)in_flight,
                                  .partials = at->partials,
+                                 .leaves = (int)((at->leaves + large_width(at) - 1) / large_width(at)),
                                  .micro_batch = at->b,
                                  .micro_batches = (at->G + x->copies - 1) / x->copies,
                                  .data = at->D};
@@ -316,6 +326,12 @@ atoll_err pools_send(const large *x, const combination *at, int p, int q, double
   ATOLL_TRY(boundary_bytes(x, at, &bytes));
   *seconds = 2 * cost_send(x->c->cost, x->pool[p].node, p == q ? far_node(x, p) : x->pool[q].node, bytes);
   return ATOLL_OK;
+}
+
+double pools_hand_on(const large *x, int from, int to, int64_t bytes) {
+  const large_kind *a = &x->kind[from], *b = &x->kind[to];
+  return cost_hand_on(x->c->cost, x->pool[b->pool].node, a->tensor, b->tensor, bytes) +
+         cost_hand_on(x->c->cost, x->pool[a->pool].node, b->tensor, a->tensor, bytes);
 }
 
 double pools_swap(const large *x, int p, int q) {

@@ -44,8 +44,12 @@ static atoll_err list_options(large *x, const combination *at, const realized *r
   int L = x->c->layers, length = r[i].last - r[i].first, n = 0;
   int room = (2 * REACH + 1) * LARGE_POINTS;
   double sends = 0;
-  if (i + 1 < stages)
+  if (i + 1 < stages) {
+    int64_t boundary;
+    ATOLL_TRY(cost_boundary_bytes(x->c->problem->model, 0, at->b, x->c->problem->seq, &boundary));
     ATOLL_TRY(pools_send(x, at, x->kind[r[i].kind].pool, x->kind[r[i + 1].kind].pool, &sends));
+    sends += pools_hand_on(x, r[i].kind, r[i + 1].kind, boundary);
+  }
   ATOLL_TRY(plan_alloc((size_t)room, sizeof **option, option));
   ATOLL_TRY(plan_alloc((size_t)room, sizeof **as, as));
   for (int k = length - REACH < 1 ? 1 : length - REACH; k <= length + REACH && k <= L; k++) {
@@ -135,7 +139,7 @@ static void by_width(const large *x, const combination *at, const realized *r, i
   }
 }
 
-static atoll_err place(large *x, const combination *at, realized *r, int stages) {
+static atoll_err place_stages(large *x, const combination *at, realized *r, int stages) {
   int *used = NULL, *order = NULL;
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)x->c->islands, sizeof *used, &used));
@@ -191,7 +195,7 @@ static atoll_err fill_replica(large *x, const combination *at, const realized *s
   r->update_seconds = p->d > 0 ? p->d : 0;
   memcpy(r->bytes, p->bytes, sizeof r->bytes);
   r->bytes_peak = p->bytes_peak;
-  r->bytes_limit = p->bytes_limit < INT64_MAX ? p->bytes_limit : 0;
+  r->bytes_limit = p->bytes_limit < INT64_MAX ? p->bytes_limit + c->problem->reserve : 0;
   return ATOLL_OK;
 }
 
@@ -237,10 +241,16 @@ static atoll_err fill_idle(const composer *c, atoll_plan *plan) {
   return err;
 }
 
-/* What the executor adds, asked for one replica of each stage: replicas of a stage differ in numbers alone. */
+/* Whether train executes what the parallelizer proposes: then the composer prices it, layer by layer. */
+static int executed(const large *x) {
+  return x->c->params->target != 1 || x->c->parallelizer == &atoll_parallelizer_grid;
+}
+
+/* What the executor adds, asked for one replica of each stage: replicas of a stage differ in numbers alone. Of what it
+ * does not execute nothing is known. */
 static atoll_err add_extra(large *x, atoll_plan *plan) {
   const atoll_plan_problem *problem = x->c->problem;
-  if (!problem->extra_bytes || x->c->params->target == 1)
+  if (!problem->extra_bytes || !executed(x))
     return ATOLL_OK;
   for (int s = 0; s < plan->pipeline[0].stages; s++) {
     atoll_plan_stage *stage = &plan->pipeline[0].stage[s];
@@ -249,6 +259,8 @@ static atoll_err add_extra(large *x, atoll_plan *plan) {
     r->bytes_peak = cost_sum_bytes(r->bytes);
     if (r->bytes_limit > 0 && r->bytes_peak > r->bytes_limit) {
       char a[32], b[32];
+      int64_t over = r->bytes_peak - r->bytes_limit;
+      x->c->extra_over = over > x->c->extra_over ? over : x->c->extra_over;
       return atoll_fail(ATOLL_INFEASIBLE, "plan: stage %d needs %s of %s with what train adds", s,
                         plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b));
     }
@@ -262,10 +274,12 @@ static atoll_err add_extra(large *x, atoll_plan *plan) {
 
 static atoll_err predict(large *x, atoll_plan *plan, const realized *r) {
   composer *c = x->c;
+  if (executed(x))
+    return build_times(c, plan, 1);
   atoll_plan_pipeline *pipe = &plan->pipeline[0];
   const atoll_topo *topo = c->problem->topo;
   double *end = NULL, last = 0, update = 0, latency, rate;
-  int *node = NULL, *list = NULL, nodes = 0;
+  int *node = NULL, *list = NULL, nodes = 0, ranks = 0;
   atoll_cost_source source = ATOLL_COST_MEASURED;
   simulated with, without;
   atoll_err err;
@@ -282,15 +296,17 @@ static atoll_err predict(large *x, atoll_plan *plan, const realized *r) {
     last = end[s] > last ? end[s] : last;
     update = fmax(update, d - sum);
     source = r[s].point.source > source ? r[s].point.source : source;
-    for (int k = 0; k < pipe->stage[s].replicas; k++)
-      node[topo->device[pipe->stage[s].replica[k].device[0]].node]++;
+    for (int k = 0; k < pipe->stage[s].replicas; k++) {
+      node[topo->device[pipe->stage[s].replica[k].device[0]].node] += pipe->stage[s].replica[k].ranks;
+      ranks += pipe->stage[s].replica[k].ranks;
+    }
   }
   for (int i = 0; i < topo->nodes; i++)
     for (int k = 0; k < node[i] && k < 2; k++) /* two of a node show the link inside it */
       list[nodes++] = i;
   last = build_tied_end(c, plan, end, last);
   cost_slowest(c->cost, list, nodes, &latency, &rate);
-  plan->step_seconds = last + 2 * latency * ceil(log2(with.replicas)) + update; /* cost_finish() of all replicas */
+  plan->step_seconds = last + 2 * latency * ceil(log2(ranks)) + update; /* cost_finish() of all ranks */
   plan->bubble_fraction = with.pipeline > 0 ? fmax(1 - with.busy / (with.replicas * with.pipeline), 0) : 0;
   ATOLL_TRY_GOTO(err, done, simulate_plan(c->cost, c->problem, plan, 0, NULL, &without));
   plan->communication_seconds = fmax(plan->step_seconds - without.pipeline - update, 0);
@@ -328,7 +344,7 @@ atoll_err realize(const combination *at, const engine_plan *composition, atoll_p
                       .last = composition->stage[i].last,
                       .in_flight = S - i < at->most ? S - i : at->most};
   ATOLL_TRY_GOTO(err, done, one_class(c) && S > 1 ? polish(x, at, r, S) : treat(x, at, r, S));
-  ATOLL_TRY_GOTO(err, done, place(x, at, r, S));
+  ATOLL_TRY_GOTO(err, done, place_stages(x, at, r, S));
   ATOLL_TRY_GOTO(err, done, plan_create(1, &plan));
   plan->world = c->world;
   plan->seq = c->problem->seq;

@@ -27,15 +27,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t table_slot(const composer *c, int64_t b, int island, int policy, int slots, int partials) {
+static size_t table_slot(const composer *c, int64_t b, int place, int policy, int slots, int partials) {
   uint64_t h = (uint64_t)b;
-  const int key[] = {island, policy, slots, partials};
+  const int key[] = {place, policy, slots, partials};
   for (int i = 0; i < 4; i++)
     h = (h ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
   size_t at = (size_t)(h >> 20) & (c->bucket_count - 1);
   for (; c->bucket[at] >= 0; at = (at + 1) & (c->bucket_count - 1)) {
     const slice_table *t = &c->table[c->bucket[at]];
-    if (t->b == b && t->island == island && t->policy == policy && t->slots == slots && t->partials == partials)
+    if (t->b == b && t->place == place && t->policy == policy && t->slots == slots && t->partials == partials)
       break;
   }
   return at;
@@ -59,45 +59,47 @@ static atoll_err grow_tables(composer *c) {
     c->bucket[i] = -1;
   for (int i = 0; i < c->tables; i++) {
     const slice_table *t = &c->table[i];
-    c->bucket[table_slot(c, t->b, t->island, t->policy, t->slots, t->partials)] = i;
+    c->bucket[table_slot(c, t->b, t->place, t->policy, t->slots, t->partials)] = i;
   }
   return ATOLL_OK;
 }
 
 /* Tells the parallelizer which slices a table is about to ask for. */
-static atoll_err prepare_table(composer *c, int island, int policy, const atoll_slice_context *context) {
+static atoll_err prepare_table(composer *c, atoll_island_shape where, int policy, const atoll_slice_context *context) {
   atoll_slice *slice = NULL;
   ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *slice, &slice));
   for (int r = 0; r < c->reps; r++)
     slice[r] = (atoll_slice){c->rep_first[r], c->rep_last[r]};
-  atoll_err err =
-      c->parallelizer->prepare(c->state[policy], slice, c->reps, (atoll_island_shape){island, 1, 1}, context);
+  atoll_err err = c->parallelizer->prepare(c->state[policy], slice, c->reps, where, context);
   free(slice);
   return err;
 }
 
 /* The parallelizer's answers for every distinct slice in one context. */
-static atoll_err search_table(composer *c, int64_t b, int island, int policy, int slots, int partials,
+static atoll_err search_table(composer *c, int64_t b, int place, int policy, int slots, int partials,
                               const slice_time **out) {
   ATOLL_TRY(grow_tables(c));
-  size_t at = table_slot(c, b, island, policy, slots, partials);
+  size_t at = table_slot(c, b, place, policy, slots, partials);
   if (c->bucket[at] >= 0) {
     *out = c->table[c->bucket[at]].slice;
     return ATOLL_OK;
   }
-  slice_table t = {.b = b, .island = island, .policy = policy, .slots = slots, .partials = partials};
+  slice_table t = {.b = b, .place = place, .policy = policy, .slots = slots, .partials = partials};
   ATOLL_TRY(plan_alloc((size_t)c->reps, sizeof *t.slice, &t.slice));
-  atoll_slice_context context = {
-      .in_flight = slots, .partials = partials, .micro_batch = b, .micro_batches = c->problem->global_batch / b};
-  atoll_err err = c->parallelizer->prepare ? prepare_table(c, island, policy, &context) : ATOLL_OK;
+  const atoll_island_shape where = {c->place[place].island, 1, c->place[place].tensor};
+  atoll_slice_context context = {.in_flight = slots,
+                                 .partials = partials,
+                                 .micro_batch = b,
+                                 .micro_batches = c->problem->global_batch / b,
+                                 .data = where.per_node > 1};
+  atoll_err err = c->parallelizer->prepare ? prepare_table(c, where, policy, &context) : ATOLL_OK;
   for (int r = 0; r < c->reps && err == ATOLL_OK; r++) {
     atoll_slice_plan point[POINT_MAX];
     int n;
     double epsilon;
     int64_t missing;
-    err = c->parallelizer->plan(c->state[policy], (atoll_slice){c->rep_first[r], c->rep_last[r]},
-                                (atoll_island_shape){island, 1, 1}, &context, point, POINT_MAX, &n, &epsilon, &missing,
-                                NULL, 0);
+    err = c->parallelizer->plan(c->state[policy], (atoll_slice){c->rep_first[r], c->rep_last[r]}, where, &context,
+                                point, POINT_MAX, &n, &epsilon, &missing, NULL, 0);
     if (err != ATOLL_OK)
       break;
     t.slice[r] = n > 0 ? (slice_time){point[0].forward, point[0].backward, point[0].d,
@@ -115,10 +117,10 @@ static atoll_err search_table(composer *c, int64_t b, int island, int policy, in
   return ATOLL_OK;
 }
 
-atoll_err search_slice(composer *c, int64_t b, int island, int policy, int slots, int partials, int first, int last,
+atoll_err search_slice(composer *c, int64_t b, int place, int policy, int slots, int partials, int first, int last,
                        slice_time *out) {
   const slice_time *table;
-  ATOLL_TRY(search_table(c, b, island, policy, slots, partials, &table));
+  ATOLL_TRY(search_table(c, b, place, policy, slots, partials, &table));
   *out = table[c->rep[first * (c->layers + 1) + last]];
   return ATOLL_OK;
 }
@@ -274,7 +276,8 @@ static atoll_err prepare(search *x) {
       ATOLL_TRY(plan_alloc(S, sizeof(double), &x->kind[k].held));
       ATOLL_TRY(plan_alloc(S * ATOLL_POLICIES, sizeof *x->kind[k].time, &x->kind[k].time));
       for (int i = 0; i + 1 < x->S; i++) {
-        ATOLL_TRY(cheapest(c, c->type[type].island[i], c->type[type].island[i + 1], bytes, &x->kind[k].send[i]));
+        int from = build_place(c, s, d, i)->island, to = build_place(c, s, d, i + 1)->island;
+        ATOLL_TRY(cheapest(c, from, to, bytes, &x->kind[k].send[i]));
         x->kind[k].send[i] *= 2;
       }
     }
@@ -284,7 +287,7 @@ static atoll_err prepare(search *x) {
       int slots = x->S - i < n ? x->S - i : (int)n, seen = 0;
       for (int p = 0; p < ATOLL_POLICIES; p++)
         if (c->state[p]) {
-          ATOLL_TRY(search_table(c, s->b, c->type[type].island[i], p, slots, most, &f.slice[p]));
+          ATOLL_TRY(search_table(c, s->b, c->type[type].place[i], p, slots, most, &f.slice[p]));
           x->kind[k].time[i * ATOLL_POLICIES + p] = f.slice[p];
         }
       for (int e = 0; e < x->fits[i]; e++)
@@ -306,21 +309,22 @@ static void tabulate_sums(search *x, int i) {
   int64_t leaf = 0;
   int parts = 0, most_parts = 1;
   double bandwidth = INFINITY;
+  const int64_t *gradient = c->rep_gradient + (size_t)build_place(c, s, 0, i)->degree * (size_t)c->reps;
   for (int d = 0; d < s->D; d++) {
     int share = c->column[s->columns + 2 * (size_t)d + 1], most, left;
     plan_tree_walk(s->leaves, leaf, share, &most, &left);
     leaf += share;
     parts += left;
     most_parts = left > most_parts ? left : most_parts;
-    bandwidth = fmin(bandwidth, cost_bandwidth(c->cost, c->type[type_at(x, d)].island[i]));
+    bandwidth = fmin(bandwidth, cost_bandwidth(c->cost, build_place(c, s, d, i)->island));
   }
   for (int r = 0; r < c->reps; r++) {
     double own = 0; /* what each replica adds leaf by leaf */
     for (int d = 0; d < s->D; d++)
       own = fmax(own, c->column[s->columns + 2 * (size_t)d + 1] *
-                          cost_leaf(c->cost, c->type[type_at(x, d)].island[i], c->rep_gradient[r]));
-    x->g[i][r] = own + cost_reduce_least(c->cost, s->D, s->D <= c->fullest_node, c->rep_gradient[r], parts, most_parts,
-                                         bandwidth);
+                          cost_leaf(c->cost, build_place(c, s, d, i)->island, gradient[r]));
+    x->g[i][r] =
+        own + cost_reduce_least(c->cost, s->D, s->D <= c->fullest_node, gradient[r], parts, most_parts, bandwidth);
   }
 }
 
@@ -467,6 +471,8 @@ static atoll_err leaf(search *x) {
     int64_t over;
     char where[512] = "";
     ATOLL_TRY(build_plan(c, x->s, x->cut, x->policy, layout, &plan));
+    if (!plan)
+      continue;
     c->work += 40 * (int64_t)x->S * x->s->D + 6 * x->s->G * x->S;
     atoll_err err = build_times(c, plan, 0);
     if (err == ATOLL_OK && plan->step_seconds >= x->s->best) {
@@ -646,6 +652,8 @@ static atoll_err find_tightest(search *x) {
     int64_t over;
     char where[512] = "", text[256], head[96];
     ATOLL_TRY_GOTO(err, done, build_plan(c, x->s, x->cut, x->policy, 0, &plan));
+    if (!plan)
+      ATOLL_TRY_GOTO(err, done, build_plan(c, x->s, x->cut, x->policy, 1, &plan));
     err = build_bytes(c, plan, &over, where, sizeof where);
     atoll_plan_destroy(&plan);
     if (err == ATOLL_OK && over > 0 && over < c->least_over) {
@@ -695,7 +703,12 @@ static atoll_err probe(search *x) {
 
 atoll_err search_shape(composer *c, shape *s, int bound_only, int64_t work) {
   search x = {.c = c, .s = s, .L = c->layers, .S = s->S, .limit = c->work + work};
+  int fits;
   atoll_err err;
+  ATOLL_TRY_GOTO(err, done, build_fits(c, s, &fits));
+  s->solved = !fits;
+  if (!fits)
+    goto done;
   ATOLL_TRY_GOTO(err, done, prepare(&x));
   ATOLL_TRY_GOTO(err, done, tabulate(&x));
   relax(&x);

@@ -1,16 +1,18 @@
 /* Which plans there are.
  *
  * A shape fixes everything but where the layers are cut and how they are treated: samples per micro-batch b (a divisor
- * of the batch), depth S, and D replica columns. A column is one device per stage, that is a sequence of S islands, and
- * a run of whole leaves of the summation tree; all columns share the cuts. So a stage's replicas may stand on different
- * islands and take unequal numbers of micro-batches, and a pipeline may run through islands in any order.
+ * of the batch), depth S, and D replica columns. A column is one place per stage, that is a sequence of S islands and
+ * tensor degrees (devices of one node each), and a run of whole leaves of the summation tree; all columns share the
+ * cuts and the degrees. So a stage's replicas may stand on different islands and take unequal numbers of micro-batches,
+ * and a pipeline may run through islands in any order.
  *
- * All sequences of islands are tried while there are at most SEQUENCES_MAX of them, then those in which an island's
+ * All sequences of degrees are tried while there are at most DEGREES_MAX of them, then one degree for all stages. All
+ * sequences of islands are tried while there are at most SEQUENCES_MAX of them, then those in which an island's
  * stages are neighbours. All multisets of sequences are tried while there are at most MIXTURES_MAX, then columns that
  * stay on one island each. All ways of sharing the leaves are tried while there are at most SHARES_MAX, then the one
  * that balances. Within these bounds the search is exact; DESIGN's larger clusters need the bounds.
  *
- * Bound of a shape. Let w be the seconds of all layers for one micro-batch on island 0 and v_i at least the speed of
+ * Bound of a shape. Let w be the seconds of all layers for one micro-batch on place 0 and v_i at least the speed of
  * stage i's device relative to it, on the layer that flatters it most. In 1F1B stage i cannot begin before one forward
  * of every earlier stage, nor can the step end before one backward of each after its last, so with stage times t_j T >=
  * t_0 + .. + t_{i-1} + n t_i   for every i. The most work w that stages can do within T is (T / n) sum_i v_(i) (1 -
@@ -25,6 +27,7 @@
  * stage of t seconds holds at most floor(t / u_i): the slowest stage takes at least the least t for which these add up
  * to m. And a step takes one whole trip through all stages besides (n - 1) t_i - (W_i - 1) f_i of any stage (see
  * search.c), with f_i at most the share phi of t_i. */
+#include "atoll/parallelizer_extern.h"
 #include "compose/compose.h"
 
 #include <inttypes.h>
@@ -32,10 +35,66 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEGREES_MAX   100
 #define SEQUENCES_MAX 256
 #define MIXTURES_MAX  400
 #define SHARES_MAX    64
 #define SHAPES_MAX    400000
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+int space_find_place(const composer *c, int island, int tensor) {
+  for (int i = 0; i < c->places; i++)
+    if (c->place[i].island == island && c->place[i].tensor == tensor)
+      return i;
+  return -1;
+}
+
+/* Most devices that take part on one node of the island. */
+static int fullest_node(const composer *c, int island) {
+  int most = 0, run = 0, last = -1;
+  for (int i = 0; i < c->devices[island]; i++) {
+    int node = c->problem->topo->device[c->device[island][i]].node;
+    run = node == last ? run + 1 : 1;
+    last = node;
+    most = run > most ? run : most;
+  }
+  return most;
+}
+
+/* What a program of its own proposes for train is one device a replica. */
+static int allowed(const composer *c, int tensor) {
+  if (c->params->tensor_parallel > 0 && tensor != c->params->tensor_parallel)
+    return 0;
+  if (tensor == 1)
+    return 1;
+  int divides =
+      c->parallelizer != &atoll_parallelizer_extern && atoll_layer_check_tensor(c->problem->model, tensor) == ATOLL_OK;
+  atoll_err_clear();
+  return divides;
+}
+
+atoll_err space_places(composer *c) {
+  int room = 0;
+  for (int x = 0; x < c->islands; x++)
+    room += fullest_node(c, x);
+  ATOLL_TRY(plan_alloc((size_t)room, sizeof *c->place, &c->place));
+  ATOLL_TRY(plan_alloc((size_t)c->fullest_node, sizeof *c->degree, &c->degree));
+  int devices = 0, fixed = c->params->stages > 0 || c->params->layers.n > 0;
+  for (int x = 0; x < c->islands; x++)
+    devices += c->devices[x];
+  for (int t = 1; t <= c->fullest_node; t++) {
+    int before = c->places_known;
+    for (int x = 0; x < c->islands && allowed(c, t); x++)
+      if (t <= fullest_node(c, x))
+        c->place[c->places_known++] = (stage_place){x, t, c->degrees};
+    if (c->places_known == before || (c->degrees > 0 && devices > COMPOSE_TENSOR_DEVICES && !fixed))
+      continue;
+    c->degree[c->degrees++] = t;
+    c->places = c->places_known;
+  }
+  return ATOLL_OK;
+}
 
 /* ---- what the user fixed ----------------------------------------------------------------------------------------- */
 
@@ -124,13 +183,13 @@ int64_t space_leaves(const composer *c, int64_t G, int D) {
 
 typedef struct speeds {
   int64_t b;
-  double work;           /* s of all layers on island 0 */
-  double *speed;         /* [islands]: upper bound relative to island 0 */
+  double work;           /* s of all layers on place 0 */
+  double *speed;         /* [places]: upper bound relative to place 0 */
   double reduce;         /* s to sum all gradients over the width at hand, at least */
   double forward_share;  /* phi: most forward / (forward + backward) of any layer anywhere */
   int classes, frequent; /* classes of layers, and the most frequent one */
   int *times;            /* [classes]: how many layers */
-  double *seconds;       /* [islands][classes]: least of a layer */
+  double *seconds;       /* [places][classes]: least of a layer */
 } speeds;
 
 /* The seconds of `speeds` are the cost model's, and add up. A parallelizer that says otherwise may be faster: the
@@ -138,7 +197,7 @@ typedef struct speeds {
  * the smallest context shows all.) */
 static atoll_err shrink_speeds(composer *c, speeds *v) {
   double ratio = 1;
-  for (int x = 0; x < c->islands; x++)
+  for (int x = 0; x < c->places; x++)
     for (int p = 0; p < ATOLL_POLICIES; p++)
       for (int r = 0; r < c->reps && c->state[p]; r++) {
         slice_time said;
@@ -146,10 +205,11 @@ static atoll_err shrink_speeds(composer *c, speeds *v) {
         ATOLL_TRY(search_slice(c, v->b, x, p, 1, 1, c->rep_first[r], c->rep_last[r], &said));
         if (said.over > 0)
           continue;
-        ATOLL_TRY(cost_of_slice(c->cost, x, c->rep_first[r], c->rep_last[r], (atoll_policy)p, v->b, &own));
+        ATOLL_TRY(cost_of_slice(c->cost, c->place[x].island, c->place[x].tensor, c->rep_first[r], c->rep_last[r],
+                                (atoll_policy)p, v->b, &own));
         ratio = fmin(ratio, (said.forward + said.backward) / (own.forward + own.backward));
       }
-  for (int i = 0; i < c->islands * c->layers; i++)
+  for (int i = 0; i < c->places * c->layers; i++)
     v->seconds[i] *= ratio;
   v->work *= ratio;
   v->forward_share = 1;
@@ -160,19 +220,19 @@ static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
   v->b = b;
   v->work = v->forward_share = 0;
   v->classes = v->frequent = 0;
-  for (int x = 0; x < c->islands; x++)
+  for (int x = 0; x < c->places; x++)
     v->speed[x] = 0;
   for (int l = 0; l < c->layers; l++) {
     int k = cost_layer_class(c->cost, l); /* numbered in order of appearance */
     if (k == v->classes) {
       v->times[v->classes++] = 0;
-      for (int x = 0; x < c->islands; x++) {
+      for (int x = 0; x < c->places; x++) {
         double least = INFINITY;
         for (int p = 0; p < ATOLL_POLICIES; p++) {
           if (!c->state[p])
             continue;
           cost_slice t;
-          ATOLL_TRY(cost_of_slice(c->cost, x, l, l + 1, (atoll_policy)p, b, &t));
+          ATOLL_TRY(cost_of_slice(c->cost, c->place[x].island, c->place[x].tensor, l, l + 1, (atoll_policy)p, b, &t));
           double sum = t.forward + t.backward, share = sum > 0 ? t.forward / sum : 0;
           least = sum < least ? sum : least;
           v->forward_share = share > v->forward_share ? share : v->forward_share;
@@ -193,14 +253,14 @@ static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
 static double slowest_stage(const composer *c, const speeds *v, const column_type *t) {
   const double *u = v->seconds + v->frequent;
   double rate = 0, at;
-  for (int x = 0; x < c->islands; x++)
+  for (int x = 0; x < c->places; x++)
     rate += t->count[x] ? t->count[x] / u[x * c->layers] : 0;
   if (!(rate > 0 && rate < INFINITY))
     return 0;
   at = v->times[v->frequent] / rate;
   for (int round = 0; round < 1000; round++) {
     double next = INFINITY, room = 0;
-    for (int x = 0; x < c->islands; x++) {
+    for (int x = 0; x < c->places; x++) {
       if (!t->count[x])
         continue;
       double k = floor(at / u[x * c->layers] + 1e-9);
@@ -218,7 +278,7 @@ static double whole_trip(const composer *c, const speeds *v, const column_type *
   double sum = 0;
   for (int k = 0; k < v->classes; k++) {
     double least = INFINITY;
-    for (int x = 0; x < c->islands; x++)
+    for (int x = 0; x < c->places; x++)
       if (t->count[x] && v->seconds[x * c->layers + k] < least)
         least = v->seconds[x * c->layers + k];
     sum += v->times[k] * least;
@@ -228,15 +288,15 @@ static double whole_trip(const composer *c, const speeds *v, const column_type *
 
 static double column_bound(const composer *c, const speeds *v, const column_type *t, double n) {
   double sum = 0, factor = 1, all = 0, least = INFINITY, last = INFINITY;
-  for (;;) { /* islands by falling speed; equal ones together */
+  for (;;) { /* places by falling speed; equal ones together */
     double next = -1;
     int count = 0;
-    for (int x = 0; x < c->islands; x++)
+    for (int x = 0; x < c->places; x++)
       if (t->count[x] && v->speed[x] < last && v->speed[x] > next)
         next = v->speed[x];
     if (next < 0)
       break;
-    for (int x = 0; x < c->islands; x++)
+    for (int x = 0; x < c->places; x++)
       count += v->speed[x] == next ? t->count[x] : 0;
     double shrink = pow(1 - 1 / n, count);
     sum += next * factor * n * (1 - shrink); /* (1 - q^count) / (1 - q), q = 1 - 1 / n */
@@ -254,7 +314,13 @@ static double column_bound(const composer *c, const speeds *v, const column_type
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-static atoll_err add_type(composer *c, const short *island, int S) {
+static void free_type(column_type *t) {
+  free(t->place);
+  free(t->count);
+  free(t->used);
+}
+
+static atoll_err add_type(composer *c, const short *place, int S) {
   if (c->types == c->type_room) {
     int room = c->type_room ? 2 * c->type_room : 64;
     column_type *grown = realloc(c->type, (size_t)room * sizeof *grown);
@@ -265,72 +331,82 @@ static atoll_err add_type(composer *c, const short *island, int S) {
   }
   column_type *t = &c->type[c->types];
   *t = (column_type){.stages = S};
-  ATOLL_TRY(plan_alloc((size_t)S, sizeof *t->island, &t->island));
-  if (plan_alloc((size_t)c->islands, sizeof *t->count, &t->count) != ATOLL_OK) {
-    free(t->island);
-    return ATOLL_NOMEM;
+  atoll_err err = plan_alloc((size_t)S, sizeof *t->place, &t->place);
+  err = err == ATOLL_OK ? plan_alloc((size_t)c->places, sizeof *t->count, &t->count) : err;
+  err = err == ATOLL_OK ? plan_alloc((size_t)c->islands, sizeof *t->used, &t->used) : err;
+  int fits = err == ATOLL_OK;
+  for (int i = 0; i < S && fits; i++) {
+    const stage_place *at = &c->place[place[i]];
+    t->place[i] = place[i];
+    t->count[place[i]]++;
+    t->used[at->island] += at->tensor;
+    fits = t->used[at->island] <= c->devices[at->island];
   }
-  memcpy(t->island, island, (size_t)S * sizeof *island);
-  int fits = 1;
-  for (int i = 0; i < S; i++)
-    t->count[island[i]]++;
-  for (int x = 0; x < c->islands; x++)
-    fits = fits && t->count[x] <= c->devices[x];
-  if (fits) {
+  if (fits)
     c->types++;
-  } else {
-    free(t->island);
-    free(t->count);
-  }
-  return ATOLL_OK;
+  else
+    free_type(t);
+  return err;
 }
 
-/* Every sequence, in order. */
-static atoll_err add_sequences(composer *c, short *island, int i, int S) {
+/* Every sequence of islands for stages of these degrees, in order. */
+static atoll_err add_sequences(composer *c, const int *tensor, short *place, int i, int S) {
   if (i == S)
-    return add_type(c, island, S);
+    return add_type(c, place, S);
   for (int x = 0; x < c->islands; x++) {
-    island[i] = (short)x;
-    ATOLL_TRY(add_sequences(c, island, i + 1, S));
+    int at = space_find_place(c, x, tensor[i]);
+    place[i] = (short)at;
+    if (at >= 0)
+      ATOLL_TRY(add_sequences(c, tensor, place, i + 1, S));
   }
   return ATOLL_OK;
 }
 
 /* Sequences in which each island has one run. */
-static atoll_err add_runs(composer *c, short *island, int i, int S, unsigned char *used) {
+static atoll_err add_runs(composer *c, const int *tensor, short *place, int i, int S, unsigned char *used) {
   if (i == S)
-    return add_type(c, island, S);
+    return add_type(c, place, S);
   for (int x = 0; x < c->islands; x++) {
     if (used[x])
       continue;
     used[x] = 1;
-    for (int n = 1; n <= S - i && n <= c->devices[x]; n++) {
-      for (int k = 0; k < n; k++)
-        island[i + k] = (short)x;
-      ATOLL_TRY(add_runs(c, island, i + n, S, used));
+    for (int n = 0, devices = 0; n < S - i;) {
+      int at = space_find_place(c, x, tensor[i + n]);
+      devices += tensor[i + n];
+      if (at < 0 || devices > c->devices[x])
+        break;
+      place[i + n++] = (short)at;
+      ATOLL_TRY(add_runs(c, tensor, place, i + n, S, used));
     }
     used[x] = 0;
   }
   return ATOLL_OK;
 }
 
-/* Types of depth S, [*first, c->types). */
-static atoll_err types_of_depth(composer *c, int S, int *first, int *last) {
+static int has_degrees(const composer *c, const column_type *t, const int *tensor, int S) {
+  for (int i = 0; i < S; i++)
+    if (t->stages != S || c->place[t->place[i]].tensor != tensor[i])
+      return 0;
+  return 1;
+}
+
+/* Types of depth S and these degrees, [*first, *last). */
+static atoll_err types_of_depth(composer *c, const int *tensor, int S, int *first, int *last) {
   for (int t = 0; t < c->types; t++)
-    if (c->type[t].stages == S) {
+    if (has_degrees(c, &c->type[t], tensor, S)) {
       *first = *last = t;
-      while (*last < c->types && c->type[*last].stages == S)
+      while (*last < c->types && has_degrees(c, &c->type[*last], tensor, S))
         ++*last;
       return ATOLL_OK;
     }
   *first = c->types;
-  short *island = NULL;
+  short *place = NULL;
   unsigned char *used = NULL;
-  ATOLL_TRY(plan_alloc((size_t)S, sizeof *island, &island));
+  ATOLL_TRY(plan_alloc((size_t)S, sizeof *place, &place));
   ATOLL_TRY(plan_alloc((size_t)c->islands, 1, &used));
-  atoll_err err =
-      pow(c->islands, S) <= SEQUENCES_MAX ? add_sequences(c, island, 0, S) : add_runs(c, island, 0, S, used);
-  free(island);
+  atoll_err err = pow(c->islands, S) <= SEQUENCES_MAX ? add_sequences(c, tensor, place, 0, S)
+                                                      : add_runs(c, tensor, place, 0, S, used);
+  free(place);
   free(used);
   *last = c->types;
   return err;
@@ -343,6 +419,7 @@ typedef struct walk { /* what is being enumerated */
   const speeds *v;
   int64_t b, G, leaves;
   int S, D, principal;
+  int *tensor;    /* [S] degrees */
   int *type;      /* [D] */
   int64_t *share; /* [D] leaves */
   double *pace;   /* [D]: bound of one micro-batch in the steady state */
@@ -383,6 +460,9 @@ static atoll_err push(walk *w) {
     c->column = grown;
     c->column_room = room;
   }
+  int tensor = 1;
+  for (int i = 0; i < w->S; i++)
+    tensor = w->tensor[i] > tensor ? w->tensor[i] : tensor;
   c->shape[c->shapes++] = (shape){.bound = bound,
                                   .best = INFINITY,
                                   .b = w->b,
@@ -390,6 +470,7 @@ static atoll_err push(walk *w) {
                                   .leaves = w->leaves,
                                   .S = w->S,
                                   .D = w->D,
+                                  .tensor = tensor,
                                   .principal = w->principal,
                                   .columns = c->columns};
   for (int k = 0; k < w->D; k++) {
@@ -464,15 +545,15 @@ static atoll_err all_mixtures(walk *w, int k, int type, int last, int *left) {
   for (int t = type; t < last; t++) {
     int fits = 1;
     for (int x = 0; x < w->c->islands; x++)
-      fits = fits && w->c->type[t].count[x] <= left[x];
+      fits = fits && w->c->type[t].used[x] <= left[x];
     if (!fits)
       continue;
-    for (int i = 0; i < w->S; i++)
-      left[w->c->type[t].island[i]]--;
+    for (int x = 0; x < w->c->islands; x++)
+      left[x] -= w->c->type[t].used[x];
     w->type[k] = t;
     ATOLL_TRY(all_mixtures(w, k + 1, t, last, left));
-    for (int i = 0; i < w->S; i++)
-      left[w->c->type[t].island[i]]++;
+    for (int x = 0; x < w->c->islands; x++)
+      left[x] += w->c->type[t].used[x];
   }
   return ATOLL_OK;
 }
@@ -483,7 +564,7 @@ static atoll_err single_islands(walk *w, int k, int x, const int *only) {
     return share_out(w);
   if (x == w->c->islands)
     return ATOLL_OK;
-  int most = only[x] >= 0 ? w->c->devices[x] / w->S : 0;
+  int most = only[x] >= 0 ? w->c->devices[x] / w->c->type[only[x]].used[x] : 0;
   for (int n = most < w->D - k ? most : w->D - k; n >= 0; n--) {
     for (int i = 0; i < n; i++)
       w->type[k + i] = only[x];
@@ -495,12 +576,12 @@ static atoll_err single_islands(walk *w, int k, int x, const int *only) {
 static atoll_err columns_of(walk *w) {
   composer *c = w->c;
   int first, last;
-  ATOLL_TRY(types_of_depth(c, w->S, &first, &last));
+  ATOLL_TRY(types_of_depth(c, w->tensor, w->S, &first, &last));
   if (w->principal) {
     for (int t = first; t < last; t++) {
       int fits = 1;
       for (int x = 0; x < c->islands; x++)
-        fits = fits && c->type[t].count[x] * w->D <= c->devices[x];
+        fits = fits && c->type[t].used[x] * w->D <= c->devices[x];
       for (int k = 0; k < w->D; k++)
         w->type[k] = t;
       if (fits)
@@ -519,13 +600,45 @@ static atoll_err columns_of(walk *w) {
   } else {
     for (int x = 0; x < c->islands; x++)
       left[x] = -1;
-    for (int t = first; t < last; t++)
-      if (c->type[t].count[c->type[t].island[0]] == w->S)
-        left[c->type[t].island[0]] = t;
+    for (int t = first; t < last; t++) {
+      int x = c->place[c->type[t].place[0]].island, all = 0;
+      for (int i = 0; i < w->S; i++)
+        all += w->tensor[i];
+      if (c->type[t].used[x] == all)
+        left[x] = t;
+    }
     err = c->islands > 1 ? single_islands(w, 0, 0, left) : ATOLL_OK;
   }
   free(left);
   return err;
+}
+
+/* Whether stage i may have so many tensor ranks, of `devices` for it and the stages after it. */
+static int has_room(const walk *w, int i, int devices, int tensor) {
+  return (tensor + (w->S - 1 - i) * w->c->degree[0]) * w->D <= devices;
+}
+
+/* Sequences of degrees for the stages from i on, up to DEGREES_MAX + 1 of them. */
+static int count_degrees(const walk *w, int i, int devices) {
+  int n = 0;
+  if (i == w->S)
+    return 1;
+  for (int k = 0; k < w->c->degrees && n <= DEGREES_MAX; k++)
+    if (has_room(w, i, devices, w->c->degree[k]))
+      n += count_degrees(w, i + 1, devices - w->c->degree[k] * w->D);
+  return n;
+}
+
+/* uniform: stages have the degree of the first. */
+static atoll_err over_degrees(walk *w, int i, int devices, int uniform) {
+  if (i == w->S)
+    return columns_of(w);
+  for (int k = 0; k < w->c->degrees; k++) {
+    w->tensor[i] = w->c->degree[k];
+    if (has_room(w, i, devices, w->tensor[i]) && !(uniform && w->tensor[i] != w->tensor[0]))
+      ATOLL_TRY(over_degrees(w, i + 1, devices - w->tensor[i] * w->D, uniform));
+  }
+  return ATOLL_OK;
 }
 
 atoll_err space_shapes(composer *c, int principal) {
@@ -540,9 +653,10 @@ atoll_err space_shapes(composer *c, int principal) {
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.type, &w.type));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.share, &w.share));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.pace, &w.pace));
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->islands, sizeof *v.speed, &v.speed));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)devices, sizeof *w.tensor, &w.tensor));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->places, sizeof *v.speed, &v.speed));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->layers, sizeof *v.times, &v.times));
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->islands * (size_t)c->layers, sizeof *v.seconds, &v.seconds));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->places * (size_t)c->layers, sizeof *v.seconds, &v.seconds));
   w.v = &v;
   for (int64_t b = 1; b <= batch; b++) {
     if (batch % b || (p->micro_batch > 0 && b != p->micro_batch))
@@ -556,20 +670,21 @@ atoll_err space_shapes(composer *c, int principal) {
       for (w.D = 1; w.D <= devices / w.S; w.D++) {
         if (p->data_parallel > 0 && w.D != p->data_parallel)
           continue;
-        v.reduce = 0;
-        for (int l = 0; l < c->layers; l++) /* latency and adding left out, so that stages' shares add up */
-          v.reduce += w.D > 1 ? 2.0 * (w.D - 1) / w.D * (double)c->rep_gradient[c->rep[l * (c->layers + 1) + l + 1]] /
-                                    cost_most_rate(c->cost, w.D <= c->fullest_node)
-                              : 0;
+        v.reduce = 0; /* latency and adding left out, so that stages' shares add up; of the most tensor ranks */
+        if (w.D > 1 && c->degrees > 0)
+          v.reduce = 2.0 * (w.D - 1) / w.D *
+                     (double)cost_gradient_share(c->cost, 0, c->layers, c->degree[c->degrees - 1]) /
+                     cost_most_rate(c->cost, w.D <= c->fullest_node);
         w.leaves = space_leaves(c, w.G, w.D);
         if (w.D <= w.leaves)
-          ATOLL_TRY_GOTO(err, done, columns_of(&w));
+          ATOLL_TRY_GOTO(err, done, over_degrees(&w, 0, devices, count_degrees(&w, 0, devices) > DEGREES_MAX));
       }
     }
   }
 done:
   free(w.type);
   free(w.share);
+  free(w.tensor);
   free(w.pace);
   free(v.speed);
   free(v.times);

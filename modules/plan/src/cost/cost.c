@@ -51,15 +51,14 @@ typedef struct rates {
 } rates;
 
 typedef struct entry { /* of the memo of layer costs */
-  int island, cls, policy;
+  int island, cls, policy, tensor;
   int64_t b;
   cost_slice cost;
 } entry;
 
 /* Bytes of a stage grow by the same amount with every slot and every gradient buffer. */
 typedef struct stage_entry {
-  int first, last, policy;
-  int64_t b;
+  cost_stage stage; /* without slots and partials */
   int affine;
   int64_t one[ATOLL_MEM_CATEGORIES], per_slot[ATOLL_MEM_CATEGORIES], per_partial[ATOLL_MEM_CATEGORIES];
 } stage_entry;
@@ -78,7 +77,7 @@ struct cost_model {
   stage_entry *stage;
   int stages, stage_room;
   int *stage_bucket; /* [2 * stage_room]: hashed places of stage entries; -1 empty */
-  int64_t *matrices; /* [layers]: values of those that are matrices */
+  int64_t *divided;  /* [layers]: values of those that tensor ranks divide */
   int boundary_class;
   int64_t boundary_b, boundary_bytes; /* the last boundary asked for */
   int nodes;
@@ -100,7 +99,7 @@ void cost_destroy(cost_model **address) {
   free(c->memo);
   free(c->stage);
   free(c->stage_bucket);
-  free(c->matrices);
+  free(c->divided);
   free(c->link);
   free(c->latency);
   free(c->bytes_per_second);
@@ -118,7 +117,7 @@ static double update_bytes(const atoll_model *m) {
   return UPDATE_BYTES_PER_VALUE + (atoll_model_config(m)->dtype == ATOLL_F32 ? 0 : (double)element_bytes(m));
 }
 
-static int64_t layer_values(const atoll_model *m, int layer, int dims) {
+static int64_t layer_values(const atoll_model *m, int layer) {
   int index[64], n = atoll_model_layer_params(m, layer, index, 64);
   int64_t sum = 0;
   for (int i = 0; i < n && i < 64; i++) {
@@ -126,9 +125,24 @@ static int64_t layer_values(const atoll_model *m, int layer, int dims) {
     int64_t k = 1;
     for (int d = 0; d < p->ndim; d++)
       k *= p->shape[d];
-    sum += p->ndim >= dims ? k : 0;
+    sum += k;
   }
   return sum;
+}
+
+/* Of a layer's values, those that tensor ranks divide: what one of `degree` ranks lacks, of all of them. */
+static atoll_err divided_values(const atoll_model *m, int layer, int degree, int64_t *values) {
+  int index[64], n = atoll_model_layer_params(m, layer, index, 64);
+  int64_t held = 0;
+  for (int i = 0; i < n && i < 64; i++) {
+    atoll_tensor block[ATOLL_LAYER_BLOCKS];
+    int blocks = 0;
+    ATOLL_TRY(atoll_layer_blocks(m, index[i], 0, degree, ATOLL_MLP_PLAIN, block, &blocks));
+    for (int k = 0; k < blocks; k++)
+      held += atoll_tensor_local_count(&block[k]);
+  }
+  *values = degree > 1 ? (layer_values(m, layer) - held) * degree / (degree - 1) : 0;
+  return ATOLL_OK;
 }
 
 /* Two layers are alike when kind, FLOPs and parameter shapes are: equal expressions are one pointer. */
@@ -159,10 +173,11 @@ static atoll_err find_classes(cost_model *c, const atoll_model *m) {
     if (k == c->classes)
       c->first_of[c->classes++] = l;
     c->cls[l] = k;
-    c->values[l] = layer_values(m, l, 0);
-    c->matrices[l] = layer_values(m, l, 2);
+    c->values[l] = layer_values(m, l);
   }
   atoll_syms_destroy(&pool);
+  for (int l = 0, degree = plan_least_degree(m); l < c->layers; l++)
+    ATOLL_TRY(divided_values(m, l, degree, &c->divided[l]));
   /* Representative of [a, b): [a - 1, b - 1)'s, when shifting keeps every class. Shifts by one suffice for repeated
    * blocks, which is what there is to find. */
   int n = c->layers + 1;
@@ -223,7 +238,7 @@ atoll_err cost_create(const atoll_plan_problem *problem, cost_model **out) {
   ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->cls, &c->cls));
   ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->first_of, &c->first_of));
   ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->values, &c->values));
-  ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->matrices, &c->matrices));
+  ATOLL_TRY_GOTO(err, fail, plan_alloc(n, sizeof *c->divided, &c->divided));
   ATOLL_TRY_GOTO(err, fail, plan_alloc((n + 1) * (n + 1), sizeof *c->range, &c->range));
   ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)c->islands, sizeof *c->rate, &c->rate));
   ATOLL_TRY_GOTO(err, fail, find_classes(c, problem->model));
@@ -258,9 +273,12 @@ static atoll_err eval(const atoll_sym *e, atoll_syms *pool, int64_t b, int64_t s
   return atoll_sym_eval_int(e, names, values, 2, out);
 }
 
-static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
+/* Of one of `tensor` ranks, without their sums. */
+static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy policy, int tensor, int64_t b,
+                          cost_slice *out) {
   const atoll_model *m = c->problem->model;
   const rates *r = &c->rate[island];
+  int parts = atoll_model_layer_kind(m, layer) == ATOLL_LAYER_BLOCK ? tensor : 1; /* who shares its products */
   int64_t seq = c->problem->seq, forward, backward, repeated, saved, eager, boundary;
   atoll_syms *pool = NULL;
   ATOLL_TRY(atoll_syms_create(&pool));
@@ -268,12 +286,12 @@ static atoll_err analytic(cost_model *c, int island, int layer, atoll_policy pol
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_flops(m, pool, layer), pool, b, seq, &forward));
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_layer_backward_flops(m, pool, layer), pool, b, seq, &backward));
   ATOLL_TRY_GOTO(err, done, eval(atoll_layer_recompute_flops(m, pool, layer, policy), pool, b, seq, &repeated));
-  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, policy, 1), pool, b, seq, &saved));
+  ATOLL_TRY_GOTO(err, done, eval(atoll_layer_saved_bytes(m, pool, layer, policy, tensor), pool, b, seq, &saved));
   ATOLL_TRY_GOTO(err, done,
-                 eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER_FLASH, 1), pool, b, seq, &eager));
+                 eval(atoll_layer_saved_bytes(m, pool, layer, ATOLL_POLICY_EAGER_FLASH, tensor), pool, b, seq, &eager));
   ATOLL_TRY_GOTO(err, done, eval(atoll_model_boundary_elements(m, pool, layer), pool, b, seq, &boundary));
   /* Whatever the policy keeps, forward writes all of eager's tensors; what it dropped, backward writes again. */
-  double rows = (double)(b * seq), rate = GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);
+  double rows = (double)(b * seq), rate = parts * GEMM_SHARE * r->flops * rows / (rows + GEMM_HALF_ROWS);
   double tensors = (double)eager + (double)element_bytes(m) * (double)boundary,
          again = (double)(eager > saved ? eager - saved : 0);
   out->forward = LAYER_SECONDS + (double)forward / rate + FORWARD_PASSES * tensors / r->bandwidth;
@@ -328,8 +346,8 @@ static atoll_err profiled(cost_model *c, int island, int layer, atoll_policy pol
   if (err != ATOLL_NOINPUT || policy == ATOLL_POLICY_EAGER_FLASH)
     return err;
   ATOLL_TRY(ask_profile(c, island, layer, ATOLL_POLICY_EAGER_FLASH, b, out));
-  ATOLL_TRY(analytic(c, island, layer, policy, b, &here));
-  ATOLL_TRY(analytic(c, island, layer, ATOLL_POLICY_EAGER_FLASH, b, &there));
+  ATOLL_TRY(analytic(c, island, layer, policy, 1, b, &here));
+  ATOLL_TRY(analytic(c, island, layer, ATOLL_POLICY_EAGER_FLASH, 1, b, &there));
   out->forward *= here.forward / there.forward;
   out->backward_input *= here.backward / there.backward;
   out->backward_weight *= here.backward / there.backward;
@@ -337,29 +355,59 @@ static atoll_err profiled(cost_model *c, int island, int layer, atoll_policy pol
   return ATOLL_OK;
 }
 
-static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
+/* What blocks repeat of the products before a residual, whose results tensor ranks sum again. */
+static int sums_again(atoll_policy policy) {
+  return policy == ATOLL_POLICY_EXACT18 || policy == ATOLL_POLICY_EXACT10 || policy == ATOLL_POLICY_EXACT4 ||
+         policy == ATOLL_POLICY_EXACT2;
+}
+
+/* From the cost of a whole block to that of one of its tensor ranks: as much shorter as the model says, and four sums,
+ * which every rank waits for. */
+static atoll_err divide(cost_model *c, int island, int layer, atoll_policy policy, int tensor, int64_t b,
+                        cost_slice *out) {
+  cost_slice whole, part;
+  int64_t bytes;
+  ATOLL_TRY(analytic(c, island, layer, policy, 1, b, &whole));
+  ATOLL_TRY(analytic(c, island, layer, policy, tensor, b, &part));
+  ATOLL_TRY(boundary_of(c, layer, b, &bytes));
+  double sum = cost_sum_in_node(c, island, tensor, bytes);
+  out->forward = out->forward * part.forward / whole.forward + 2 * sum;
+  out->backward = out->backward * part.backward / whole.backward + (2 + sums_again(policy)) * sum;
+  out->update *= (double)(cost_gradient_share(c, layer, layer + 1, tensor)) / (4.0 * (double)c->values[layer]);
+  out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
+  return ATOLL_OK;
+}
+
+static atoll_err whole_cost(cost_model *c, int island, int layer, atoll_policy policy, int64_t b, cost_slice *out) {
+  atoll_cost found;
+  atoll_err err = profiled(c, island, layer, policy, b, &found);
+  double update = update_bytes(c->problem->model) * (double)c->values[layer] / c->rate[island].bandwidth;
+  if (err == ATOLL_NOINPUT) {
+    atoll_err_clear();
+    ATOLL_TRY(analytic(c, island, layer, policy, 1, b, out));
+    out->update = update;
+    return ATOLL_OK;
+  }
+  ATOLL_TRY(err);
+  *out = (cost_slice){found.forward, found.backward_input + found.backward_weight,
+                      found.update > 0 ? found.update : update, found.source};
+  return ATOLL_OK;
+}
+
+static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy policy, int tensor, int64_t b,
+                            cost_slice *out) {
   int cls = c->cls[layer];
   for (int i = c->memos - 1; i >= 0; i--) {
     const entry *e = &c->memo[i];
-    if (e->island == island && e->cls == cls && e->policy == (int)policy && e->b == b) {
+    if (e->island == island && e->cls == cls && e->policy == (int)policy && e->tensor == tensor && e->b == b) {
       *out = e->cost;
       return ATOLL_OK;
     }
   }
-  entry e = {.island = island, .cls = cls, .policy = (int)policy, .b = b};
-  atoll_cost found;
-  atoll_err err = profiled(c, island, layer, policy, b, &found);
-  double update = update_bytes(c->problem->model) * (double)c->values[layer] / c->rate[island].bandwidth;
-  if (err == ATOLL_OK) {
-    e.cost = (cost_slice){found.forward, found.backward_input + found.backward_weight,
-                          found.update > 0 ? found.update : update, found.source};
-  } else if (err == ATOLL_NOINPUT) {
-    atoll_err_clear();
-    ATOLL_TRY(analytic(c, island, layer, policy, b, &e.cost));
-    e.cost.update = update;
-  } else {
-    return err;
-  }
+  entry e = {.island = island, .cls = cls, .policy = (int)policy, .tensor = tensor, .b = b};
+  ATOLL_TRY(whole_cost(c, island, layer, policy, b, &e.cost));
+  if (tensor > 1 && atoll_model_layer_kind(c->problem->model, layer) == ATOLL_LAYER_BLOCK)
+    ATOLL_TRY(divide(c, island, layer, policy, tensor, b, &e.cost));
   if (c->memos == c->room) {
     int room = c->room ? 2 * c->room : 64;
     entry *grown = realloc(c->memo, (size_t)room * sizeof *grown);
@@ -373,7 +421,7 @@ static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy p
   return ATOLL_OK;
 }
 
-atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_policy policy, int64_t b,
+atoll_err cost_of_slice(cost_model *c, int island, int tensor, int first, int last, atoll_policy policy, int64_t b,
                         cost_slice *out) {
   cost_slice sum = {0, 0, 0, ATOLL_COST_MEASURED}, one = {0}, of_class[64];
   char known[64] = {0};
@@ -382,7 +430,7 @@ atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_po
     if (k < 64 && known[k]) {
       one = of_class[k];
     } else {
-      ATOLL_TRY(layer_cost(c, island, l, policy, b, &one));
+      ATOLL_TRY(layer_cost(c, island, l, policy, tensor, b, &one));
       if (k < 64) {
         known[k] = 1;
         of_class[k] = one;
@@ -397,36 +445,6 @@ atoll_err cost_of_slice(cost_model *c, int island, int first, int last, atoll_po
   return ATOLL_OK;
 }
 
-double cost_sum_in_node(const cost_model *c, int node, int n, int64_t bytes) {
-  double latency, rate;
-  if (n <= 1)
-    return 0;
-  link_of(c, node, node, &latency, &rate);
-  return 2 * (double)(n - 1) / n * (double)bytes / rate + 2 * latency * ceil(log2(n));
-}
-
-atoll_err cost_of_slice_tensor(cost_model *c, int island, int tensor, int first, int last, atoll_policy policy,
-                               int64_t b, cost_slice *out) {
-  ATOLL_TRY(cost_of_slice(c, island, first, last, policy, b, out));
-  if (tensor <= 1)
-    return ATOLL_OK;
-  int64_t bytes;
-  const atoll_islands *islands = c->problem->islands;
-  ATOLL_TRY(boundary_of(c, first, b, &bytes));
-  int node = c->problem->topo->device[islands->island[island].device[0]].node, forward = 0, backward = 0;
-  double start = (last - first) * LAYER_SECONDS, sum = cost_sum_in_node(c, node, tensor, bytes);
-  for (int l = first; l < last; l++) { /* the embedding sums what it looked up, the head its input's gradient */
-    atoll_layer_kind kind = atoll_model_layer_kind(c->problem->model, l);
-    forward += kind == ATOLL_LAYER_BLOCK ? 2 : kind == ATOLL_LAYER_EMBED;
-    backward += kind == ATOLL_LAYER_BLOCK ? 2 : kind == ATOLL_LAYER_HEAD;
-  }
-  out->forward = start + fmax(out->forward - start, 0) / tensor + forward * sum;
-  out->backward = start + fmax(out->backward - start, 0) / tensor + backward * sum;
-  out->update /= tensor;
-  out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
-  return ATOLL_OK;
-}
-
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
@@ -436,36 +454,50 @@ int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   return sum;
 }
 
-static atoll_err ask_stage(const cost_model *c, int first, int last, atoll_policy policy, int64_t b, int slots,
-                           int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
-  atoll_policy *each = NULL;
-  ATOLL_TRY(plan_alloc((size_t)(last - first), sizeof *each, &each));
-  for (int i = 0; i < last - first; i++)
-    each[i] = policy;
-  atoll_stage_params p = {.first = first,
-                          .last = last,
-                          .policy = each,
-                          .B = b,
-                          .S = c->problem->seq,
-                          .slots = slots,
-                          .partials = partials,
-                          .train = 1};
+static atoll_err ask_rank(const cost_model *c, const atoll_stage_params *p, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   memset(bytes, 0, ATOLL_MEM_CATEGORIES * sizeof *bytes);
-  atoll_err err = atoll_stage_bytes(c->problem->model, &p, bytes);
+  return atoll_stage_bytes(c->problem->model, p, bytes);
+}
+
+/* Tensor ranks hold as much as each other, except where each matrix of an MLP is on a rank of its own: then the fullest
+ * one's. */
+static atoll_err ask_stage(const cost_model *c, const cost_stage *s, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  atoll_policy *each = NULL;
+  int64_t other[ATOLL_MEM_CATEGORIES];
+  ATOLL_TRY(plan_alloc((size_t)(s->last - s->first), sizeof *each, &each));
+  for (int i = 0; i < s->last - s->first; i++)
+    each[i] = s->policy;
+  atoll_stage_params p = {.first = s->first,
+                          .last = s->last,
+                          .policy = each,
+                          .B = s->b,
+                          .S = c->problem->seq,
+                          .slots = s->slots,
+                          .partials = s->partials,
+                          .train = 1,
+                          .tensor = s->tensor,
+                          .mlp = s->tensor > 1 ? s->mlp : ATOLL_MLP_PLAIN};
+  atoll_err err = ask_rank(c, &p, bytes);
+  for (p.tensor_rank = 1; p.mlp == ATOLL_MLP_CTA && p.tensor_rank < p.tensor && err == ATOLL_OK; p.tensor_rank++) {
+    err = ask_rank(c, &p, other);
+    if (cost_sum_bytes(other) > cost_sum_bytes(bytes))
+      memcpy(bytes, other, sizeof other);
+  }
   free(each);
   return err;
 }
 
-static size_t stage_slot(const cost_model *c, int first, int last, int policy, int64_t b) {
+static size_t stage_slot(const cost_model *c, const cost_stage *s) {
   size_t room = 2 * (size_t)c->stage_room;
-  uint64_t h = (uint64_t)b;
-  const int key[] = {first, last, policy};
-  for (int i = 0; i < 3; i++)
+  uint64_t h = (uint64_t)s->b;
+  const int key[] = {s->first, s->last, (int)s->policy, s->tensor, (int)s->mlp};
+  for (size_t i = 0; i < sizeof key / sizeof *key; i++)
     h = (h ^ (uint64_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
   size_t at = (size_t)(h >> 20) & (room - 1);
   for (; c->stage_bucket[at] >= 0; at = (at + 1) & (room - 1)) {
-    const stage_entry *e = &c->stage[c->stage_bucket[at]];
-    if (e->first == first && e->last == last && e->policy == policy && e->b == b)
+    const cost_stage *e = &c->stage[c->stage_bucket[at]].stage;
+    if (e->first == s->first && e->last == s->last && e->policy == s->policy && e->b == s->b &&
+        e->tensor == s->tensor && e->mlp == s->mlp)
       break;
   }
   return at;
@@ -487,47 +519,108 @@ static atoll_err grow_stages(cost_model *c) {
   for (int i = 0; i < 2 * room; i++)
     bucket[i] = -1;
   for (int i = 0; i < c->stages; i++)
-    bucket[stage_slot(c, c->stage[i].first, c->stage[i].last, c->stage[i].policy, c->stage[i].b)] = i;
+    bucket[stage_slot(c, &c->stage[i].stage)] = i;
   return ATOLL_OK;
 }
 
-/* Asking layer thousands of times is what a search would spend its time on, so three answers stand for all, and a
- * fourth tells whether they may; where they may not, layer is asked each time. */
-static atoll_err find_stage(cost_model *c, int first, int last, atoll_policy policy, int64_t b, stage_entry **out) {
+/* Three answers stand for all numbers of slots and gradient buffers, and a fourth tells whether they may. */
+static atoll_err measure_stage(cost_model *c, stage_entry *e) {
+  cost_stage ask = e->stage;
+  int64_t slot[ATOLL_MEM_CATEGORIES], partial[ATOLL_MEM_CATEGORIES], far[ATOLL_MEM_CATEGORIES];
+  ask.slots = ask.partials = 1;
+  ATOLL_TRY(ask_stage(c, &ask, e->one));
+  ask.slots = 2;
+  ATOLL_TRY(ask_stage(c, &ask, slot));
+  ask.slots = 1, ask.partials = 2;
+  ATOLL_TRY(ask_stage(c, &ask, partial));
+  ask.slots = 4, ask.partials = 3;
+  ATOLL_TRY(ask_stage(c, &ask, far));
+  e->affine = 1;
+  for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++) {
+    e->per_slot[k] = slot[k] - e->one[k];
+    e->per_partial[k] = partial[k] - e->one[k];
+    e->affine = e->affine && far[k] == e->one[k] + 3 * e->per_slot[k] + 2 * e->per_partial[k];
+  }
+  return ATOLL_OK;
+}
+
+/* The first layers of a stage, or the last ones where it ends the model, if all between the ends is one class. */
+static int shorten(const cost_model *c, const cost_stage *s, int layers, cost_stage *out) {
+  if (s->last - s->first <= layers || (s->first == 0 && s->last == c->layers))
+    return 0;
+  for (int l = s->first + 2; l < s->last - 1; l++)
+    if (c->cls[l] != c->cls[s->first + 1])
+      return 0;
+  *out = *s;
+  if (s->last < c->layers)
+    out->last = s->first + layers;
+  else
+    out->first = s->last - layers;
+  return c->cls[s->last < c->layers ? s->last - 1 : s->first] == c->cls[s->first + 1];
+}
+
+static atoll_err find_stage(cost_model *c, const cost_stage *s, stage_entry *out);
+
+/* Blocks of one class add the same amount each: stages of SHORT, one and two layers more tell how much, and whether. */
+static atoll_err extend_stage(cost_model *c, stage_entry *e, int *done) {
+  enum { SHORT = 4 };
+  cost_stage at;
+  stage_entry a[3];
+  *done = 0;
+  if (!shorten(c, &e->stage, SHORT + 2, &at))
+    return ATOLL_OK;
+  for (int i = 0; i < 3; i++) {
+    (void)shorten(c, &e->stage, SHORT + i, &at);
+    ATOLL_TRY(find_stage(c, &at, &a[i]));
+    if (!a[i].affine)
+      return ATOLL_OK;
+  }
+  int more = e->stage.last - e->stage.first - SHORT;
+  for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++) {
+    if (a[2].one[k] - a[1].one[k] != a[1].one[k] - a[0].one[k] ||
+        a[2].per_slot[k] - a[1].per_slot[k] != a[1].per_slot[k] - a[0].per_slot[k] ||
+        a[2].per_partial[k] - a[1].per_partial[k] != a[1].per_partial[k] - a[0].per_partial[k])
+      return ATOLL_OK;
+    e->one[k] = a[0].one[k] + more * (a[1].one[k] - a[0].one[k]);
+    e->per_slot[k] = a[0].per_slot[k] + more * (a[1].per_slot[k] - a[0].per_slot[k]);
+    e->per_partial[k] = a[0].per_partial[k] + more * (a[1].per_partial[k] - a[0].per_partial[k]);
+  }
+  *done = e->affine = 1;
+  return ATOLL_OK;
+}
+
+/* Asking layer thousands of times is what a search would spend its time on, so a few answers stand for all; where they
+ * may not, layer is asked each time. */
+static atoll_err find_stage(cost_model *c, const cost_stage *stage, stage_entry *out) {
+  cost_stage s = *stage; /* the first that is alike */
+  s.first = cost_range_first(c, stage->first, stage->last);
+  s.last -= stage->first - s.first;
   ATOLL_TRY(grow_stages(c));
-  size_t at = stage_slot(c, first, last, (int)policy, b);
+  size_t at = stage_slot(c, &s);
   if (c->stage_bucket[at] >= 0) {
-    *out = &c->stage[c->stage_bucket[at]];
+    *out = c->stage[c->stage_bucket[at]];
     return ATOLL_OK;
   }
-  stage_entry e = {.first = first, .last = last, .policy = (int)policy, .b = b};
-  int64_t slot[ATOLL_MEM_CATEGORIES], partial[ATOLL_MEM_CATEGORIES], far[ATOLL_MEM_CATEGORIES];
-  ATOLL_TRY(ask_stage(c, first, last, policy, b, 1, 1, e.one));
-  ATOLL_TRY(ask_stage(c, first, last, policy, b, 2, 1, slot));
-  ATOLL_TRY(ask_stage(c, first, last, policy, b, 1, 2, partial));
-  ATOLL_TRY(ask_stage(c, first, last, policy, b, 4, 3, far));
-  e.affine = 1;
-  for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++) {
-    e.per_slot[k] = slot[k] - e.one[k];
-    e.per_partial[k] = partial[k] - e.one[k];
-    e.affine = e.affine && far[k] == e.one[k] + 3 * e.per_slot[k] + 2 * e.per_partial[k];
-  }
-  c->stage_bucket[at] = c->stages;
+  stage_entry e = {.stage = s};
+  int done;
+  ATOLL_TRY(extend_stage(c, &e, &done));
+  if (!done)
+    ATOLL_TRY(measure_stage(c, &e));
+  ATOLL_TRY(grow_stages(c)); /* others may have come in between */
+  c->stage_bucket[stage_slot(c, &s)] = c->stages;
   c->stage[c->stages++] = e;
-  *out = &c->stage[c->stages - 1];
+  *out = e;
   return ATOLL_OK;
 }
 
-atoll_err cost_stage_bytes(cost_model *c, int first, int last, atoll_policy policy, int64_t b, int slots, int partials,
-                           int64_t bytes[ATOLL_MEM_CATEGORIES]) {
-  int a = cost_range_first(c, first, last);
-  stage_entry *e;
-  ATOLL_TRY(find_stage(c, a, last - (first - a), policy, b, &e));
-  if (e->affine)
+atoll_err cost_stage_bytes(cost_model *c, const cost_stage *stage, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
+  stage_entry e;
+  ATOLL_TRY(find_stage(c, stage, &e));
+  if (e.affine)
     for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
-      bytes[k] = e->one[k] + (slots - 1) * e->per_slot[k] + (partials - 1) * e->per_partial[k];
+      bytes[k] = e.one[k] + (stage->slots - 1) * e.per_slot[k] + (stage->partials - 1) * e.per_partial[k];
   else
-    ATOLL_TRY(ask_stage(c, first, last, policy, b, slots, partials, bytes));
+    ATOLL_TRY(ask_stage(c, stage, bytes));
   bytes[ATOLL_MEM_CHECKPOINT] += c->problem->checkpoint_bytes;
   bytes[ATOLL_MEM_DATA] += c->problem->fixed_bytes;
   return ATOLL_OK;
@@ -544,41 +637,11 @@ static atoll_err boundary_of(cost_model *c, int layer, int64_t b, int64_t *bytes
   return ATOLL_OK;
 }
 
-static int64_t part_of(int64_t bytes, double share, int tensor) {
-  return (int64_t)ceil((double)bytes * (share / tensor + 1 - share));
-}
-
-atoll_err cost_stage_bytes_tensor(cost_model *c, int tensor, int first, int last, atoll_policy policy, int64_t b,
-                                  int slots, int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
-  ATOLL_TRY(cost_stage_bytes(c, first, last, policy, b, slots, partials, bytes));
-  if (tensor <= 1)
-    return ATOLL_OK;
-  int64_t values = 0, matrices = 0, boundary;
-  int blocks = 0;
-  for (int l = first; l < last; l++) {
-    values += c->values[l];
-    matrices += c->matrices[l];
-    blocks += atoll_model_layer_kind(c->problem->model, l) == ATOLL_LAYER_BLOCK;
-  }
-  double share = values > 0 ? (double)matrices / (double)values : 0;
-  static const atoll_mem_category states[] = {ATOLL_MEM_PARAMETER, ATOLL_MEM_GRADIENT, ATOLL_MEM_OPTIMIZER};
-  for (size_t i = 0; i < sizeof states / sizeof *states; i++)
-    bytes[states[i]] = part_of(bytes[states[i]], share, tensor);
-  ATOLL_TRY(boundary_of(c, first, b, &boundary));
-  int64_t whole, cut[2];
-  atoll_layer_kept(c->problem->model, 1, policy, &whole, &cut[0], &cut[1]);
-  whole /= atoll_model_config(c->problem->model)->width;
-  int64_t kept = slots * (whole * blocks + 1) * boundary, rest = bytes[ATOLL_MEM_ACTIVATION] - kept;
-  if (rest > 0)
-    bytes[ATOLL_MEM_ACTIVATION] = kept + part_of(rest, 1, tensor);
-  return ATOLL_OK;
-}
-
 int64_t cost_gradient_share(const cost_model *c, int first, int last, int tensor) {
-  int64_t bytes = 0;
+  int64_t values = 0;
   for (int l = first; l < last; l++)
-    bytes += 4 * (c->values[l] - c->matrices[l] + (c->matrices[l] + tensor - 1) / tensor);
-  return bytes;
+    values += c->values[l] - c->divided[l] + c->divided[l] / tensor;
+  return 4 * values;
 }
 
 atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, int64_t seq, int64_t *bytes) {
@@ -594,7 +657,7 @@ atoll_err cost_boundary_bytes(const atoll_model *model, int layer, int64_t b, in
 atoll_err cost_gradient_bytes(const atoll_model *model, int first, int last, int64_t *bytes) {
   int64_t values = 0;
   for (int l = first; l < last; l++)
-    values += layer_values(model, l, 0);
+    values += layer_values(model, l);
   *bytes = 4 * values;
   return ATOLL_OK;
 }
@@ -721,6 +784,21 @@ static double reduce_seconds(int n, int64_t bytes, int parts, int most_parts, do
   double travel = (most_parts + 1) * share * (double)bytes / rate;
   double adds = 12.0 * (double)(parts - 1) * (double)bytes / n / (1e9 * bandwidth); /* two reads, one write */
   return travel + adds + 2 * latency * (pieces + ceil(log2(n)));
+}
+
+double cost_sum_in_node(const cost_model *c, int island, int n, int64_t bytes) {
+  double latency, rate;
+  int node = c->problem->topo->device[c->problem->islands->island[island].device[0]].node;
+  link_of(c, node, node, &latency, &rate);
+  return reduce_seconds(n, bytes, n, 1, cost_bandwidth(c, island), latency, rate);
+}
+
+double cost_hand_on(const cost_model *c, int node, int from, int to, int64_t bytes) {
+  double latency, rate;
+  if (from == to || to <= 1)
+    return 0;
+  link_of(c, node, node, &latency, &rate);
+  return ceil(log2(to)) * (latency + (double)bytes / rate);
 }
 
 void cost_slowest(const cost_model *c, const int *node, int n, double *latency, double *bytes_per_second) {

@@ -18,28 +18,29 @@ void cost_destroy(cost_model **cost);
 int cost_layer_class(const cost_model *cost, int layer);
 int cost_range_first(const cost_model *cost, int first, int last);
 
-/* One micro-batch of b samples through layers [first, last) of one policy on one device of an island. */
+/* One micro-batch of b samples through layers [first, last) of one policy on one of `tensor` devices of a node of an
+ * island (Shoeybi et al., Megatron-LM, 2019): products and what is between them are divided, and a block sums its
+ * output over the devices twice forward and twice backward, as layer does. Norms, residuals, embedding and head are
+ * whole on every device. What was measured is of one device; divided, it is at best interpolated. */
 typedef struct cost_slice {
   double forward, backward; /* s */
   double update;            /* s per step: gradient norm, clip, optimizer */
   atoll_cost_source source; /* the least certain of its layers */
 } cost_slice;
-atoll_err cost_of_slice(cost_model *cost, int island, int first, int last, atoll_policy policy, int64_t b,
+atoll_err cost_of_slice(cost_model *cost, int island, int tensor, int first, int last, atoll_policy policy, int64_t b,
                         cost_slice *out);
 
-/* The same on `tensor` devices of one node that hold a part of every matrix each (Shoeybi et al., Megatron-LM, 2019):
- * kernels shrink, and a block sums its output over them twice forward and twice backward, on the links inside the node.
- * Measured times of one device are divided, so their source is at best interpolated. */
-atoll_err cost_of_slice_tensor(cost_model *cost, int island, int tensor, int first, int last, atoll_policy policy,
-                               int64_t b, cost_slice *out);
+/* A stage of one policy, on one of its tensor ranks. */
+typedef struct cost_stage {
+  int first, last;
+  atoll_policy policy;
+  int64_t b; /* samples of a micro-batch */
+  int slots, partials, tensor;
+  atoll_mlp mlp;
+} cost_stage;
 
-/* Exact bytes of a stage of one policy by category: atoll_stage_bytes and what the problem adds to every rank. */
-atoll_err cost_stage_bytes(cost_model *cost, int first, int last, atoll_policy policy, int64_t b, int slots,
-                           int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]);
-/* The same per rank of `tensor`: matrices and what is between a block's matrices are divided; vectors, and the tensors
- * of a micro-batch's own width (input, both norms' outputs and the sum between), are kept whole. */
-atoll_err cost_stage_bytes_tensor(cost_model *cost, int tensor, int first, int last, atoll_policy policy, int64_t b,
-                                  int slots, int partials, int64_t bytes[ATOLL_MEM_CATEGORIES]);
+/* Exact bytes by category: atoll_stage_bytes of the fullest tensor rank, and what the problem adds to every rank. */
+atoll_err cost_stage_bytes(cost_model *cost, const cost_stage *stage, int64_t bytes[ATOLL_MEM_CATEGORIES]);
 int64_t cost_sum_bytes(const int64_t bytes[ATOLL_MEM_CATEGORIES]);
 
 /* Seconds for `bytes` from a device of node a to one of node b. */
@@ -59,8 +60,11 @@ double cost_reduce_least(const cost_model *cost, int n, int one_node, int64_t by
 double cost_most_rate(const cost_model *cost, int one_node);
 /* Seconds to swap the two gradients of a tied tensor of `bytes` between nodes. */
 double cost_tied(const cost_model *cost, int a, int b, int64_t bytes, double bandwidth);
-/* Seconds to sum `bytes` over n devices of one node, every one of them getting the sum. */
-double cost_sum_in_node(const cost_model *cost, int node, int n, int64_t bytes);
+/* Seconds to sum `bytes` over n devices of one node of an island, every one of them getting the sum. */
+double cost_sum_in_node(const cost_model *cost, int island, int n, int64_t bytes);
+/* Seconds that tensor ranks of degree `to` on a node need to hand on what came from a stage of another degree, whose
+ * first rank sends to their first. */
+double cost_hand_on(const cost_model *cost, int node, int from, int to, int64_t bytes);
 /* Seconds of the reduction of losses and norms over all ranks that ends a step. */
 double cost_finish(const cost_model *cost, const int *node, int n);
 /* Seconds per summation leaf for clearing its gradient buffer and adding it to its sibling. */

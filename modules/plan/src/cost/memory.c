@@ -67,19 +67,14 @@ static atoll_err divided_elements(const builder *k, int param, int64_t *n) {
   return ATOLL_OK;
 }
 
-/* Bytes of one tensor in f32 on one rank. What tensor ranks share of a block is layer's to say. Outside blocks matrices
- * are cut too, which train does not do, except positions, which the residual stream needs whole. Of experts a rank has
- * its share, each of the plain MLP's size. */
-static atoll_err tensor_bytes(const builder *k, int layer, int param, int *is_expert, const atoll_sym **bytes) {
+/* Bytes of one tensor in f32 on one rank. What tensor ranks share is layer's to say. Of experts a rank has its share,
+ * each of the plain MLP's size. */
+static atoll_err tensor_bytes(const builder *k, int param, int *is_expert, const atoll_sym **bytes) {
   const atoll_model_param *p = atoll_model_param_at(k->m, param);
   const atoll_sym *n = integer(k, elements(p));
-  int cut = p->ndim > 1 && strncmp(p->name, "wpe.", 4) != 0;
-  if (atoll_model_layer_kind(k->m, layer) == ATOLL_LAYER_BLOCK && k->degree > 1) {
-    int64_t divided;
-    ATOLL_TRY(divided_elements(k, param, &divided));
-    cut = divided < elements(p);
-  }
-  if (cut)
+  int64_t divided;
+  ATOLL_TRY(divided_elements(k, param, &divided));
+  if (divided < elements(p))
     n = shared(k, n, k->tensor);
   *is_expert = k->moe.experts > 0 && strstr(p->name, ".mlp.") != NULL;
   if (*is_expert)
@@ -107,7 +102,7 @@ static atoll_err sum_params(const builder *k, params *out) {
       const atoll_model_param *p = atoll_model_param_at(k->m, list[i]);
       int is_expert, known = 0;
       const atoll_sym *bytes;
-      ATOLL_TRY(tensor_bytes(k, l, list[i], &is_expert, &bytes));
+      ATOLL_TRY(tensor_bytes(k, list[i], &is_expert, &bytes));
       for (int s = 0; s < n && p->tied_layer >= 0; s++)
         known = known || seen[s] == list[i];
       layer[is_expert] = add(k, layer[is_expert], bytes);
@@ -248,16 +243,6 @@ static void states(const builder *k, const params *p, memory_model *out) {
   out->host = add(k, host, sub(k, moments, kept(k, moments, k->off[2])));
 }
 
-static int least_degree(const atoll_model *m) {
-  int heads = (int)atoll_model_config(m)->heads;
-  for (int t = 2; t <= heads; t++) {
-    if (atoll_layer_check_tensor(m, t) == ATOLL_OK)
-      return t;
-    atoll_err_clear();
-  }
-  return 1;
-}
-
 atoll_err memory_model_make(const atoll_model *model, atoll_syms *pool, int first, int last, atoll_policy policy,
                             memory_moe moe, memory_model *out) {
   static const char *const shares[] = {"offload_weights", "offload_gradients", "offload_optimizer",
@@ -273,7 +258,7 @@ atoll_err memory_model_make(const atoll_model *model, atoll_syms *pool, int firs
   params p;
   activations a;
   k->nought = integer(k, 0);
-  k->degree = least_degree(model);
+  k->degree = plan_least_degree(model);
   k->slots = integer_var(pool, "slots");
   k->partials = integer_var(pool, "partials");
   k->data = integer_var(pool, "data");

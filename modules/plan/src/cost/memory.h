@@ -2,8 +2,8 @@
  * offload and nothing done again they are, category by category, what atoll_stage_bytes() counts: the same pieces are
  * added up, from layer's own expressions. The other axes generalise that:
  *
- *   tensor    matrices and the activations between them are cut; norms, biases, positions and the residual stream are
- *             whole (with sequence_parallel the residual stream is cut too)
+ *   tensor    matrices of blocks and the activations between them are cut; norms, embedding, head and the residual
+ *             stream are whole (with sequence_parallel the residual stream is cut too)
  *   context   every sequence is cut;   expert: a replica's samples are, and its experts are dealt out
  *   zero      optimizer (1), gradients (2), parameters (3) are dealt out over the ranks with equal ones: data x context
  *             (x expert, outside the experts); what is gathered or reduced needs two buffers of the largest layer

@@ -11,12 +11,13 @@ static int offloads(const atoll_plan_range *g) {
 static atoll_err add_range(cost_model *cost, const atoll_plan_range *g, const atoll_plan_replica *r,
                            atoll_sim_copies *out) {
   int64_t one[ATOLL_MEM_CATEGORIES], two[ATOLL_MEM_CATEGORIES];
-  atoll_policy policy = (atoll_policy)g->policy;
   int layers = g->last - g->first;
   double state = (double)cost_gradient_share(cost, g->first, g->last, r->tensor) / COST_HOST_RATE;
   /* What one micro-batch more in flight keeps; of layers that run forward again, next to nothing. */
-  ATOLL_TRY(cost_stage_bytes_tensor(cost, r->tensor, g->first, g->last, policy, r->micro_batch, 1, 1, one));
-  ATOLL_TRY(cost_stage_bytes_tensor(cost, r->tensor, g->first, g->last, policy, r->micro_batch, 2, 1, two));
+  cost_stage stage = {g->first, g->last, (atoll_policy)g->policy, r->micro_batch, 1, 1, r->tensor, ATOLL_MLP_PLAIN};
+  ATOLL_TRY(cost_stage_bytes(cost, &stage, one));
+  stage.slots = 2;
+  ATOLL_TRY(cost_stage_bytes(cost, &stage, two));
   double saved = (double)(two[ATOLL_MEM_ACTIVATION] - one[ATOLL_MEM_ACTIVATION]) / COST_HOST_RATE *
                  g->offload_activations * (layers - g->recompute) / layers;
   out->forward_in += state * g->offload_weights;

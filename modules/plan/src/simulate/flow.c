@@ -145,7 +145,8 @@ static const struct link *link_to(flow *f, runner *x, int to, int backward, int6
   *k = (struct link){peer, to, y->r->first_micro_batch, y->r->first_micro_batch + y->r->micro_batches, bytes, 0};
   /* Without costs: send_seconds is of the boundary downstream, both ways (upstream for the last stage). */
   if (f->q->sends && to != x->stage)
-    k->seconds = f->q->cost            ? cost_send(f->q->cost, x->node, y->node, bytes)
+    k->seconds = f->q->cost ? cost_send(f->q->cost, x->node, y->node, bytes) +
+                                  cost_hand_on(f->q->cost, y->node, x->r->tensor, y->r->tensor, bytes)
                  : x->stage < y->stage ? x->r->send_seconds
                                        : y->r->send_seconds;
   return k;
@@ -286,8 +287,8 @@ static atoll_err fill_shares(const flow *f, lane *l) {
       const atoll_plan_range *g = &stage->range[range];
       cost_slice slice = {.forward = g->last - g->first, .backward = g->last - g->first};
       if (f->q->slices)
-        ATOLL_TRY(cost_of_slice(f->q->slices, stage->replica[0].island, g->first, g->last, (atoll_policy)g->policy,
-                                stage->replica[0].micro_batch, &slice));
+        ATOLL_TRY(cost_of_slice(f->q->slices, stage->replica[0].island, stage->replica[0].tensor, g->first, g->last,
+                                (atoll_policy)g->policy, stage->replica[0].micro_batch, &slice));
       t[0] += slice.forward;
       t[1] += slice.backward;
     }

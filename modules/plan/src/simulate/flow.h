@@ -52,10 +52,11 @@ atoll_err copies_of_plan(cost_model *cost, const atoll_plan *plan, int replicas,
 
 /* ---- after the pipeline ------------------------------------------------------------------------------------------ */
 
-/* Seconds in which the replicas of stages that hold the same layers, of `gradient` bytes, add their gradients leaf by
- * leaf and over each other; each of a replica's tensor ranks has its part. */
+/* Seconds in which the replicas of stages add the gradients of layers that all of them hold leaf by leaf and over each
+ * other; each of a replica's tensor ranks has its part. */
 atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan,
-                   const atoll_plan_stage *const *stage, int stages, int64_t gradient, double *seconds);
+                   const atoll_plan_stage *const *stage, int stages, const atoll_plan_chunk *layers, int chunks,
+                   double *seconds);
 /* The same of all layers of one stage. */
 atoll_err sync_reduce(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int p, int s,
                       double *seconds);

@@ -180,7 +180,6 @@ static atoll_err sum_across(step *x) {
   atoll_err err = plan_alloc((size_t)plan->pipelines, sizeof *member, &member);
   for (int first = 0, last; first < layers && err == ATOLL_OK; first = last) {
     double begin = 0, seconds;
-    int64_t gradient;
     for (int p = 0; p < plan->pipelines; p++) {
       int s = stage_with(&plan->pipeline[p], first);
       member[p] = &plan->pipeline[p].stage[s];
@@ -190,8 +189,8 @@ static atoll_err sum_across(step *x) {
     for (last = first; last < layers && same; last += same)
       for (int p = 0; p < plan->pipelines; p++)
         same = same && holds(member[p], last);
-    ATOLL_TRY_GOTO(err, done, cost_gradient_bytes(x->problem->model, first, last, &gradient));
-    ATOLL_TRY_GOTO(err, done, sync_sum(x->cost, x->problem, plan, member, plan->pipelines, gradient, &seconds));
+    const atoll_plan_chunk run = {first, last};
+    ATOLL_TRY_GOTO(err, done, sync_sum(x->cost, x->problem, plan, member, plan->pipelines, &run, 1, &seconds));
     for (int p = 0; p < plan->pipelines; p++) {
       int flat = x->first_stage[p] + (int)(member[p] - plan->pipeline[p].stage);
       ATOLL_TRY_GOTO(err, done, add_collective(x, flat, ATOLL_SIM_REDUCE, begin, begin + seconds));
@@ -225,10 +224,14 @@ static atoll_err join(step *x, double *ready) {
   if (!x->cost)
     return ATOLL_OK;
   int *node = NULL;
-  ATOLL_TRY(plan_alloc((size_t)x->out->replicas, sizeof *node, &node));
+  int ranks = 0, n = 0;
   for (int k = 0; k < x->out->replicas; k++)
-    node[k] = x->problem->topo->device[replica_of(x, k)->device[0]].node;
-  *ready += cost_finish(x->cost, node, x->out->replicas);
+    ranks += replica_of(x, k)->ranks;
+  ATOLL_TRY(plan_alloc((size_t)ranks, sizeof *node, &node));
+  for (int k = 0; k < x->out->replicas; k++)
+    for (int i = 0; i < replica_of(x, k)->ranks; i++)
+      node[n++] = x->problem->topo->device[replica_of(x, k)->device[i]].node;
+  *ready += cost_finish(x->cost, node, ranks);
   free(node);
   for (int s = 0; s < x->stages; s++)
     ATOLL_TRY(add_collective(x, s, ATOLL_SIM_FINISH, last, *ready));

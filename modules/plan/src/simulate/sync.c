@@ -1,7 +1,6 @@
 /* What follows a pipeline: sums of gradients over the replicas of a stage, and over the uses of a tied tensor. */
 #include "simulate/flow.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -9,9 +8,18 @@ static int node_of(const atoll_plan_problem *problem, const atoll_plan_replica *
   return problem->topo->device[r->device[0]].node;
 }
 
+static int64_t gradient_of(const cost_model *cost, const atoll_plan_chunk *layers, int chunks, int tensor) {
+  int64_t bytes = 0;
+  for (int i = 0; i < chunks; i++)
+    bytes += cost_gradient_share(cost, layers[i].first, layers[i].last, tensor);
+  return bytes;
+}
+
 atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan,
-                   const atoll_plan_stage *const *stage, int stages, int64_t gradient, double *seconds) {
-  int *node = NULL, n = 0, parts = 0, most_parts = 1, tensor = INT_MAX;
+                   const atoll_plan_stage *const *stage, int stages, const atoll_plan_chunk *layers, int chunks,
+                   double *seconds) {
+  int *node = NULL, n = 0, parts = 0, most_parts = 1;
+  int64_t most_bytes = 0;
   double bandwidth = INFINITY, leaf_most = 0;
   for (int i = 0; i < stages; i++)
     n += stage[i]->replicas;
@@ -27,12 +35,13 @@ atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, co
       parts += left;
       most_parts = left > most_parts ? left : most_parts;
       node[n++] = node_of(problem, r);
-      double w = cost_bandwidth(cost, r->island), leaf = leaves * cost_leaf(cost, r->island, gradient / r->tensor);
+      int64_t bytes = gradient_of(cost, layers, chunks, r->tensor);
+      double w = cost_bandwidth(cost, r->island), leaf = leaves * cost_leaf(cost, r->island, bytes);
       bandwidth = w < bandwidth ? w : bandwidth;
-      tensor = r->tensor < tensor ? r->tensor : tensor;
+      most_bytes = bytes > most_bytes ? bytes : most_bytes;
       leaf_most = leaf > leaf_most ? leaf : leaf_most;
     }
-  *seconds = leaf_most + cost_reduce(cost, node, n, gradient / tensor, parts, most_parts, bandwidth);
+  *seconds = leaf_most + cost_reduce(cost, node, n, most_bytes, parts, most_parts, bandwidth);
   free(node);
   return ATOLL_OK;
 }
@@ -40,13 +49,7 @@ atoll_err sync_sum(const cost_model *cost, const atoll_plan_problem *problem, co
 atoll_err sync_reduce(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int p, int s,
                       double *seconds) {
   const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
-  int64_t gradient = 0;
-  for (int i = 0; i < stage->chunks; i++) {
-    int64_t g;
-    ATOLL_TRY(cost_gradient_bytes(problem->model, stage->chunk[i].first, stage->chunk[i].last, &g));
-    gradient += g;
-  }
-  return sync_sum(cost, problem, plan, &stage, 1, gradient, seconds);
+  return sync_sum(cost, problem, plan, &stage, 1, stage->chunk, stage->chunks, seconds);
 }
 
 double sync_tied(const cost_model *cost, const atoll_plan_problem *problem, const atoll_plan *plan, int tied, int use) {
@@ -62,11 +65,11 @@ double sync_tied(const cost_model *cost, const atoll_plan_problem *problem, cons
   double most = 0;
   for (int k = 0; k < a->replicas && k < b->replicas; k++) {
     const atoll_plan_replica *x = &a->replica[k], *y = &b->replica[k];
-    /* Tensor ranks hold a part of the tensor each, and swap it with the rank that has the same; with unequal degrees
-     * the larger parts set the pace. (Planned, not executed: train accepts degree 1 alone.) */
-    int tensor = x->tensor < y->tensor ? x->tensor : y->tensor;
+    /* Tensor ranks all hold the whole tensor; those of the larger group take turns with the others' copies. */
+    int more = x->tensor > y->tensor ? x->tensor : y->tensor, fewer = x->tensor + y->tensor - more;
+    int turns = (more + fewer - 1) / fewer;
     double w = fmin(cost_bandwidth(cost, x->island), cost_bandwidth(cost, y->island));
-    double s = cost_tied(cost, node_of(problem, x), node_of(problem, y), (bytes + tensor - 1) / tensor, w);
+    double s = turns * cost_tied(cost, node_of(problem, x), node_of(problem, y), bytes, w);
     most = s > most ? s : most;
   }
   return most;

@@ -264,21 +264,20 @@ static atoll_err greet(state *s) {
 
 static int64_t limit_of(const state *s, int island) {
   if (s->params->memory > 0)
-    return s->params->memory;
+    return s->params->memory - s->problem->reserve;
   int64_t memory = s->problem->islands->island[island].memory;
-  return memory > 0 ? (int64_t)((double)memory * s->params->memory_share) : INT64_MAX;
+  return memory > 0 ? (int64_t)((double)memory * s->params->memory_share) - s->problem->reserve : INT64_MAX;
 }
 
-/* Seconds to sum the slice's gradients over all devices of the shape: `per_node` of each of the island's first `nodes`
- * nodes. */
+/* Seconds to sum the slice's gradients, leaf by leaf and over all devices of the shape: `per_node` of each of the
+ * island's first `nodes` nodes. */
 static atoll_err reduce_seconds(const state *s, const request *r, double *seconds) {
   const atoll_island *is = &s->problem->islands->island[r->shape.island];
   int *node = NULL, n = 0, of_node = 0, nodes = 0, last = -1;
-  int64_t gradient;
-  *seconds = 0;
+  int64_t gradient = cost_gradient_share(s->cost, r->slice.first, r->slice.last, 1);
+  *seconds = r->context.leaves * cost_leaf(s->cost, r->shape.island, gradient);
   if (r->shape.nodes * r->shape.per_node < 2)
     return ATOLL_OK;
-  ATOLL_TRY(cost_gradient_bytes(s->problem->model, r->slice.first, r->slice.last, &gradient));
   ATOLL_TRY(plan_alloc((size_t)is->devices, sizeof *node, &node));
   for (int i = 0; i < is->devices; i++) {
     int here = s->problem->topo->device[is->device[i]].node;
@@ -288,10 +287,17 @@ static atoll_err reduce_seconds(const state *s, const request *r, double *second
     if (nodes <= r->shape.nodes && of_node++ < r->shape.per_node)
       node[n++] = here;
   }
-  *seconds = cost_reduce(s->cost, node, n, gradient, n * r->context.partials, r->context.partials,
-                         cost_bandwidth(s->cost, r->shape.island));
+  *seconds += cost_reduce(s->cost, node, n, gradient, n * r->context.partials, r->context.partials,
+                          cost_bandwidth(s->cost, r->shape.island));
   free(node);
   return ATOLL_OK;
+}
+
+/* On one device. */
+static cost_stage stage_of(const request *r, atoll_policy policy) {
+  const atoll_slice_context *x = &r->context;
+  return (cost_stage){r->slice.first, r->slice.last, policy, x->micro_batch,
+                      x->in_flight,   x->partials,   1,      ATOLL_MLP_PLAIN};
 }
 
 static atoll_err request_costs(const state *s, const request *r, json_t *costs, json_t *exact) {
@@ -307,7 +313,7 @@ static atoll_err request_costs(const state *s, const request *r, json_t *costs, 
       if (seen)
         continue;
       classes++;
-      ATOLL_TRY(cost_of_slice(s->cost, r->shape.island, l, l + 1, (atoll_policy)p, r->context.micro_batch, &c));
+      ATOLL_TRY(cost_of_slice(s->cost, r->shape.island, 1, l, l + 1, (atoll_policy)p, r->context.micro_batch, &c));
       json_array_append_new(costs,
                             json_pack("{s:i,s:s,s:f,s:f,s:f,s:s}", "class", k, "policy",
                                       atoll_policy_name((atoll_policy)p), "forward", c.forward, "backward", c.backward,
@@ -315,8 +321,8 @@ static atoll_err request_costs(const state *s, const request *r, json_t *costs, 
       if (classes == 64)
         break;
     }
-    ATOLL_TRY(cost_stage_bytes(s->cost, r->slice.first, r->slice.last, (atoll_policy)p, r->context.micro_batch,
-                               r->context.in_flight, r->context.partials, bytes));
+    const cost_stage stage = stage_of(r, (atoll_policy)p);
+    ATOLL_TRY(cost_stage_bytes(s->cost, &stage, bytes));
     json_object_set_new(exact, atoll_policy_name((atoll_policy)p), json_integer(cost_sum_bytes(bytes)));
   }
   return ATOLL_OK;
@@ -472,8 +478,8 @@ static atoll_err check_point(state *s, const request *r, atoll_slice_plan *p, in
   int64_t exact[ATOLL_MEM_CATEGORIES], total = 0, least;
   int known = plain(p) && s->params->experts == 0;
   if (known) {
-    ATOLL_TRY(cost_stage_bytes(s->cost, r->slice.first, r->slice.last, (atoll_policy)p->policy, r->context.micro_batch,
-                               r->context.in_flight, r->context.partials, exact));
+    const cost_stage stage = stage_of(r, (atoll_policy)p->policy);
+    ATOLL_TRY(cost_stage_bytes(s->cost, &stage, exact));
     total = cost_sum_bytes(exact);
   }
   if (known)

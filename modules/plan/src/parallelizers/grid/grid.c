@@ -1,7 +1,7 @@
 /* The grid parallelizer: what somebody would set by hand. The shape's devices are data x tensor degree (context and
  * expert degree 1), one policy treats all layers of the slice, and every combination that fits and is not worse in both
- * time and bytes is a point. Tensor degrees above 1, for plan.target=any alone, are those that divide the heads and the
- * devices of a node. */
+ * time and bytes is a point. Tensor degrees above 1 are those that layer accepts and that divide the devices of a node.
+ */
 #include "atoll/parallelizer.h"
 
 #include <inttypes.h>
@@ -50,9 +50,9 @@ static atoll_err grid_begin(const atoll_plan_problem *problem, const atoll_plan_
 /* Bytes a plan may use on a device of an island; INT64_MAX when nothing limits it. */
 static int64_t limit_of(const grid_state *g, int island) {
   if (g->params->memory > 0)
-    return g->params->memory;
+    return g->params->memory - g->problem->reserve;
   int64_t memory = g->problem->islands->island[island].memory;
-  return memory > 0 ? (int64_t)((double)memory * g->params->memory_share) : INT64_MAX;
+  return memory > 0 ? (int64_t)((double)memory * g->params->memory_share) - g->problem->reserve : INT64_MAX;
 }
 
 static int largest(const int64_t bytes[ATOLL_MEM_CATEGORIES]) {
@@ -103,7 +103,7 @@ static int degree_allowed(const grid_state *g, atoll_island_shape shape, const a
     return 0;
   if (tensor == 1)
     return 1;
-  int divides = g->params->target == 1 && atoll_layer_check_tensor(g->problem->model, tensor) == ATOLL_OK;
+  int divides = atoll_layer_check_tensor(g->problem->model, tensor) == ATOLL_OK;
   atoll_err_clear();
   return divides;
 }
@@ -112,7 +112,7 @@ static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape
                             int tensor, atoll_policy policy, atoll_slice_plan *out) {
   cost_slice c;
   int data = shape.nodes * shape.per_node / tensor;
-  ATOLL_TRY(cost_of_slice_tensor(g->cost, shape.island, tensor, slice.first, slice.last, policy, x->micro_batch, &c));
+  ATOLL_TRY(cost_of_slice(g->cost, shape.island, tensor, slice.first, slice.last, policy, x->micro_batch, &c));
   *out = (atoll_slice_plan){.data = data,
                             .tensor = tensor,
                             .context = 1,
@@ -124,13 +124,16 @@ static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape
                             .d = c.update,
                             .bytes_limit = limit_of(g, shape.island),
                             .source = c.source};
-  ATOLL_TRY(cost_stage_bytes_tensor(g->cost, tensor, slice.first, slice.last, policy, x->micro_batch, x->in_flight,
-                                    x->partials, out->bytes));
+  const cost_stage stage = {slice.first,  slice.last,  policy, x->micro_batch,
+                            x->in_flight, x->partials, tensor, (atoll_mlp)g->params->mlp};
+  ATOLL_TRY(cost_stage_bytes(g->cost, &stage, out->bytes));
   out->bytes_peak = cost_sum_bytes(out->bytes);
+  int64_t gradient = cost_gradient_share(g->cost, slice.first, slice.last, tensor);
+  out->d += x->leaves * cost_leaf(g->cost, shape.island, gradient);
   if (data > 1) {
     ATOLL_TRY(find_link(g, shape, tensor));
-    out->d += cost_reduce_over(data, cost_gradient_share(g->cost, slice.first, slice.last, tensor), data * x->partials,
-                               x->partials, cost_bandwidth(g->cost, shape.island), g->latency, g->rate);
+    out->d += cost_reduce_over(data, gradient, data * x->partials, x->partials, cost_bandwidth(g->cost, shape.island),
+                               g->latency, g->rate);
   }
   return ATOLL_OK;
 }

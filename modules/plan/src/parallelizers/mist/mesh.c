@@ -66,19 +66,21 @@ typedef struct layer_seconds {
   double forward, backward, update;
 } layer_seconds;
 
-/* One layer on one rank of the mesh. Kernels shrink with what is cut; the samples of an expert rank are fewer. */
+/* One layer on one rank of the mesh. Kernels shrink with what is cut, which for tensor ranks are those of blocks; the
+ * samples of an expert rank are fewer. */
 static atoll_err layer_of(const mist_place *p, const mist_slice *s, const atoll_slice_context *x, const mist_mesh *m,
                           int layer, layer_seconds *out, atoll_cost_source *source) {
   cost_slice c;
   int64_t b = (x->micro_batch + m->expert - 1) / m->expert;
-  ATOLL_TRY(cost_of_slice(p->cost, p->shape.island, layer, layer + 1, (atoll_policy)s->policy, b, &c));
+  ATOLL_TRY(cost_of_slice(p->cost, p->shape.island, 1, layer, layer + 1, (atoll_policy)s->policy, b, &c));
   int is_block = atoll_model_layer_kind(p->problem->model, layer) == ATOLL_LAYER_BLOCK;
-  double parts = (double)m->tensor * m->context, more = 1, held = 1;
+  int tensor = is_block ? m->tensor : 1;
+  double parts = (double)tensor * m->context, more = 1, held = 1;
   if (is_block && p->moe.experts > 0) {
     more = 1 + (double)(p->moe.top_k - 1) * mlp_share(p->problem->model, p->problem->seq);
     held = 1 + ((double)p->moe.experts / m->expert - 1) * 2.0 / 3; /* 8 of a block's 12 h^2 values are its MLP */
   }
-  *out = (layer_seconds){c.forward * more / parts, c.backward * more / parts, c.update * held / m->tensor};
+  *out = (layer_seconds){c.forward * more / parts, c.backward * more / parts, c.update * held / tensor};
   *source = later((int)*source, (int)c.source);
   if (parts > 1 || more > 1)
     *source = later((int)*source, ATOLL_COST_INTERPOLATED);

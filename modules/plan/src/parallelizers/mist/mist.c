@@ -117,7 +117,7 @@ typedef struct request {
 } request;
 
 static int64_t limit_of(const mist_state *m, int island) {
-  int64_t fixed = m->problem->checkpoint_bytes + m->problem->fixed_bytes;
+  int64_t fixed = m->problem->checkpoint_bytes + m->problem->fixed_bytes + m->problem->reserve;
   int64_t memory = m->problem->islands->island[island].memory;
   if (m->params->memory > 0)
     return m->params->memory - fixed;
@@ -200,14 +200,13 @@ static atoll_err search_mesh(request *r, mist_slice *s, mist_mesh degrees) {
   return ATOLL_OK;
 }
 
-/* Tensor ranks share a node and divide the heads, context ranks the tokens, expert ranks the samples and experts. */
+/* Tensor ranks share a node and divide the blocks, context ranks the tokens, expert ranks the samples and experts. */
 static atoll_err search_degrees(request *r, mist_slice *s) {
-  const atoll_model_params *c = atoll_model_config(r->m->problem->model);
   const atoll_island_shape *shape = &r->place.shape;
   int devices = shape->nodes * shape->per_node;
   int experts = r->m->moe.experts > 0 ? (int)(r->m->moe.experts < devices ? r->m->moe.experts : devices) : 1;
   for (int T = 1; T <= shape->per_node; T++) {
-    if (shape->per_node % T || c->heads % T)
+    if (shape->per_node % T || !plan_divides(r->m->problem->model, T))
       continue;
     for (int C = 1; C <= devices / T; C *= 2) {
       if (devices % (T * C) || r->m->problem->seq % C)
