@@ -36,10 +36,9 @@ typedef struct chain {
   int *of_large;     /* [kinds]: their numbers there */
   engine_pool *pool;
   int *layer_class;
-  memo *memo;       /* [kinds][reps] */
-  double *send;     /* [pools][pools]: there and back */
-  int64_t boundary; /* bytes that go there, and back */
-  double *swap;     /* [pools][pools]: of tied gradients, first stage and last */
+  memo *memo;   /* [kinds][reps] */
+  double *send; /* [kinds][kinds]: there and back */
+  double *swap; /* [pools][pools]: of tied gradients, first stage and last */
   engine_plan *start;
   atoll_err err; /* of a callback */
 } chain;
@@ -67,9 +66,7 @@ static double send(void *context, int b, int layer, int from, int to, int backwa
   const chain *c = context;
   (void)b;
   (void)layer;
-  return backward ? 0
-                  : c->send[c->kind[from].pool * c->x->pools + c->kind[to].pool] +
-                        pools_hand_on(c->x, c->of_large[from], c->of_large[to], c->boundary);
+  return backward ? 0 : c->send[from * c->kinds + to];
 }
 
 static double ends(void *context, int b, const engine_stage *first, const engine_stage *last) {
@@ -115,16 +112,27 @@ static int zone_of(const large *x, int pool) {
   return pool;
 }
 
+static atoll_err tabulate_sends(chain *c) {
+  int64_t boundary;
+  ATOLL_TRY(cost_boundary_bytes(c->x->c->problem->model, 0, c->at->b, c->x->c->problem->seq, &boundary));
+  ATOLL_TRY(plan_alloc((size_t)c->kinds * (size_t)c->kinds, sizeof *c->send, &c->send));
+  for (int from = 0; from < c->kinds; from++)
+    for (int to = 0; to < c->kinds; to++) {
+      double *seconds = &c->send[from * c->kinds + to];
+      ATOLL_TRY(pools_send(c->x, c->at, c->kind[from].pool, c->kind[to].pool, seconds));
+      *seconds += pools_hand_on(c->x, c->of_large[from], c->of_large[to], boundary);
+    }
+  return ATOLL_OK;
+}
+
 static atoll_err describe(chain *c) {
   const large *x = c->x;
   size_t P = (size_t)x->pools, L = (size_t)x->c->layers;
   ATOLL_TRY(plan_alloc(P, sizeof *c->pool, &c->pool));
   ATOLL_TRY(plan_alloc((size_t)x->kinds, sizeof *c->kind, &c->kind));
   ATOLL_TRY(plan_alloc((size_t)x->kinds, sizeof *c->of_large, &c->of_large));
-  ATOLL_TRY(plan_alloc(P * P, sizeof *c->send, &c->send));
   ATOLL_TRY(plan_alloc(P * P, sizeof *c->swap, &c->swap));
   ATOLL_TRY(plan_alloc(L, sizeof *c->layer_class, &c->layer_class));
-  ATOLL_TRY(cost_boundary_bytes(x->c->problem->model, 0, c->at->b, x->c->problem->seq, &c->boundary));
   for (int p = 0; p < x->pools; p++) {
     const large_pool *pool = &x->pool[p];
     c->pool[p] = (engine_pool){.devices = pool->islands * pool->per_island,
@@ -133,10 +141,8 @@ static atoll_err describe(chain *c) {
                                .like = like_of(x, p),
                                .links = p,
                                .price = pool->price};
-    for (int q = 0; q < x->pools; q++) {
-      ATOLL_TRY(pools_send(x, c->at, p, q, &c->send[p * x->pools + q]));
+    for (int q = 0; q < x->pools; q++)
       c->swap[p * x->pools + q] = pools_swap(x, p, q);
-    }
   }
   for (int k = 0; k < x->kinds; k++) {
     int width = c->at->D * x->kind[k].tensor;
@@ -145,6 +151,7 @@ static atoll_err describe(chain *c) {
     c->of_large[c->kinds] = k;
     c->kind[c->kinds++] = (engine_kind){x->kind[k].pool, width, x->kind[k].tensor};
   }
+  ATOLL_TRY(tabulate_sends(c));
   for (int l = 0; l < x->c->layers; l++)
     c->layer_class[l] = cost_layer_class(x->c->cost, l);
   size_t memos = (size_t)c->kinds * (size_t)x->c->reps;

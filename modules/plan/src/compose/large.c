@@ -43,7 +43,7 @@
 #define FINALISTS        6
 #define ALL_WIDTHS       64
 #define CROSSING         0.1  /* of the time of the slowest stage: sends between islands that take less are no matter */
-#define WORK             8000 /* of the engine, for each layer and kind */
+#define WORK             4000 /* of the engine, for each layer and kind */
 #define PICKED           2
 #define SKETCHES         30 /* parts of it for a first look at a combination */
 
