@@ -31,6 +31,12 @@ says "iterations per s"
 sed 's/"maximise": "iterations_per_s"/"minimise": "price_per_iteration", "min_iterations_per_s": 1000/' "$data/mixed.json" >floor.json
 expect 69 "$plan" --case floor.json --profiles "$data" --judge c.json
 says "at least 1000 iterations per second"
+mkdir -p apart/profiles
+cp "$data/profiles/Toy.json" apart/profiles/
+cp "$data/transfer_price.json" apart/
+echo '{}' >apart/network.json
+expect 69 "$plan" --case floor.json --profiles apart --judge c.json
+says "for want of a bandwidth"
 mkdir -p small/profiles
 cp "$data"/network.json "$data"/transfer_price.json small/
 sed 's/"memory_gib": [0-9]*/"memory_gib": 1/' "$data/profiles/Toy.json" >small/profiles/Toy.json

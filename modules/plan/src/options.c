@@ -54,8 +54,7 @@ static const atoll_opt_def defs[] = {
     {"expert_top", ATOLL_OPT_INT, FIELD(expert_top), "2", "1..65536", "experts", "Experts that a token visits."},
     {"mlp", ATOLL_OPT_ENUM, FIELD(mlp), "plain", "plain|cta", "",
      "How stages on several tensor ranks do their MLP: each rank a part of every matrix, or each matrix on a rank of "
-     "its "
-     "own and products pipelined by tiles (gpt2)."},
+     "its own and products pipelined by tiles (f32)."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };

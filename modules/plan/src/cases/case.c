@@ -209,8 +209,16 @@ static double least_states(const atoll_case *c) {
   return least;
 }
 
+/* Pairs of kinds between which the data has no bandwidth: no stage on one can follow a stage on the other. */
+static int pairs_apart(const atoll_case *c) {
+  int apart = 0;
+  for (int i = 0; i < c->kinds * c->kinds; i++)
+    apart += c->fit[i].terms == 0;
+  return apart;
+}
+
 static atoll_err case_infeasible(const atoll_case *c, const engine_result *result) {
-  char limit[160] = "";
+  char limit[160] = "", apart[160] = "";
   double have = 0, need = least_states(c);
   for (int i = 0; i < c->pools; i++)
     have += c->pool[i].count * c->gpu[c->pool[i].gpu].memory;
@@ -222,8 +230,12 @@ static atoll_err case_infeasible(const atoll_case *c, const engine_result *resul
     snprintf(limit, sizeof limit, " at a price of at most %.6g per iteration", c->max_price);
   else if (c->max_seconds < INFINITY)
     snprintf(limit, sizeof limit, " with at least %.6g iterations per second", 1 / c->max_seconds);
-  return atoll_fail(ATOLL_INFEASIBLE, "%s: no plan found for these devices%s%s", c->path, limit,
-                    result && result->truncated ? " (the search was cut short)" : "");
+  if (pairs_apart(c))
+    snprintf(apart, sizeof apart,
+             "; stages cannot be joined, for want of a bandwidth, in %d of %d pairs of GPU, zone and tp",
+             pairs_apart(c), c->kinds * c->kinds);
+  return atoll_fail(ATOLL_INFEASIBLE, "%s: no plan found for these devices%s%s%s", c->path, limit,
+                    result && result->truncated ? " (the search was cut short)" : "", apart);
 }
 
 /* ---- plan -------------------------------------------------------------------------------------------------------- */
