@@ -286,7 +286,7 @@ static atoll_err solve(composer *c, int most, int64_t limit, double *left) {
     shape *s = &c->shape[heap[0]];
     if (s->bound * (1 - 1e-12) >= c->best_seconds)
       break;
-    if (done >= most || (c->work > limit && c->best)) {
+    if (done >= most || (c->work > limit && (c->best || c->followed))) {
       *left = s->bound;
       break;
     }
@@ -427,13 +427,14 @@ static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
   ATOLL_TRY(find_slices(c));
   int fixed = p->stages > 0 || p->layers.n > 0; /* which the other search does not know */
   few = fixed || device_count(c) <= COMPOSE_EXACT_DEVICES;
+  /* What the other search does not know, or would ask a program all over again for, is this one's alone. */
+  c->followed = !fixed && !(c->parallelizer == &atoll_parallelizer_extern && p->target != 1);
   if (comm != MPI_COMM_NULL)
     MPI_Comm_rank(comm, &rank);
   atoll_err err = few && !other && rank == 0 ? make_exact(c) : ATOLL_OK;
   ATOLL_TRY(comm == MPI_COMM_NULL ? err : atoll_agree(comm, err));
   int exact = few && !other;
-  /* What the other search does not know, or would ask a program all over again for. */
-  if (exact && (fixed || (c->parallelizer == &atoll_parallelizer_extern && p->target != 1)))
+  if (exact && !c->followed)
     return ATOLL_OK;
   err = large_make(c, comm, chosen);
   if (err == ATOLL_INFEASIBLE && exact) {

@@ -479,6 +479,7 @@ static atoll_err leaf(search *x) {
       atoll_plan_destroy(&plan);
       continue; /* bytes take longer than times, and a slower plan needs none */
     }
+    c->work += 20 * (int64_t)x->S * x->s->D * x->L;
     if (err == ATOLL_OK)
       err = build_bytes(c, plan, &over, where, sizeof where);
     if (err == ATOLL_OK && over > 0 && over < c->least_over) {

@@ -8,9 +8,10 @@
  *
  * All sequences of degrees are tried while there are at most DEGREES_MAX of them, then one degree for all stages. All
  * sequences of islands are tried while there are at most SEQUENCES_MAX of them, then those in which an island's
- * stages are neighbours. All multisets of sequences are tried while there are at most MIXTURES_MAX, then columns that
- * stay on one island each. All ways of sharing the leaves are tried while there are at most SHARES_MAX, then the one
- * that balances. Within these bounds the search is exact; DESIGN's larger clusters need the bounds.
+ * stages are neighbours, the first RUNS_MAX of a depth and TYPES_MAX in all. All multisets of sequences are tried while
+ * there are at most MIXTURES_MAX, then columns that stay on one island each. All ways of sharing the leaves are tried
+ * while there are at most SHARES_MAX, then the one that balances. Within these bounds the search is exact; DESIGN's
+ * larger clusters need the bounds.
  *
  * Bound of a shape. Let w be the seconds of all layers for one micro-batch on place 0 and v_i at least the speed of
  * stage i's device relative to it, on the layer that flatters it most. In 1F1B stage i cannot begin before one forward
@@ -37,6 +38,8 @@
 
 #define DEGREES_MAX   100
 #define SEQUENCES_MAX 256
+#define RUNS_MAX      20000  /* of one depth and degrees */
+#define TYPES_MAX     300000 /* of all: some 150 MB */
 #define MIXTURES_MAX  400
 #define SHARES_MAX    64
 #define SHAPES_MAX    400000
@@ -362,8 +365,10 @@ static atoll_err add_sequences(composer *c, const int *tensor, short *place, int
   return ATOLL_OK;
 }
 
-/* Sequences in which each island has one run. */
-static atoll_err add_runs(composer *c, const int *tensor, short *place, int i, int S, unsigned char *used) {
+/* Sequences in which each island has one run, until there are `most` types. */
+static atoll_err add_runs(composer *c, const int *tensor, short *place, int i, int S, unsigned char *used, int most) {
+  if (c->types >= most)
+    return ATOLL_OK;
   if (i == S)
     return add_type(c, place, S);
   for (int x = 0; x < c->islands; x++) {
@@ -376,7 +381,7 @@ static atoll_err add_runs(composer *c, const int *tensor, short *place, int i, i
       if (at < 0 || devices > c->devices[x])
         break;
       place[i + n++] = (short)at;
-      ATOLL_TRY(add_runs(c, tensor, place, i + n, S, used));
+      ATOLL_TRY(add_runs(c, tensor, place, i + n, S, used, most));
     }
     used[x] = 0;
   }
@@ -400,12 +405,13 @@ static atoll_err types_of_depth(composer *c, const int *tensor, int S, int *firs
       return ATOLL_OK;
     }
   *first = c->types;
+  int most = c->types + RUNS_MAX < TYPES_MAX ? c->types + RUNS_MAX : TYPES_MAX;
   short *place = NULL;
   unsigned char *used = NULL;
   ATOLL_TRY(plan_alloc((size_t)S, sizeof *place, &place));
   ATOLL_TRY(plan_alloc((size_t)c->islands, 1, &used));
   atoll_err err = pow(c->islands, S) <= SEQUENCES_MAX ? add_sequences(c, tensor, place, 0, S)
-                                                      : add_runs(c, tensor, place, 0, S, used);
+                                                      : add_runs(c, tensor, place, 0, S, used, most);
   free(place);
   free(used);
   *last = c->types;
