@@ -59,11 +59,16 @@ static int compare_notes(const void *a, const void *b) {
   return (x->b > y->b) - (x->b < y->b);
 }
 
-static int is_plan(const note *n, const atoll_plan *p) {
-  int tensor = 1;
+int compose_tensor(const atoll_plan *p) {
+  int most = 1;
   for (int s = 0; s < p->pipeline[0].stages; s++)
-    tensor = p->pipeline[0].stage[s].replica[0].tensor > tensor ? p->pipeline[0].stage[s].replica[0].tensor : tensor;
-  return n->S == p->pipeline[0].stages && n->D == p->pipeline[0].stage[0].replicas && n->tensor == tensor &&
+    if (p->pipeline[0].stage[s].replica[0].tensor > most)
+      most = p->pipeline[0].stage[s].replica[0].tensor;
+  return most;
+}
+
+static int is_plan(const note *n, const atoll_plan *p) {
+  return n->S == p->pipeline[0].stages && n->D == p->pipeline[0].stage[0].replicas && n->tensor == compose_tensor(p) &&
          n->b == p->pipeline[0].stage[0].replica[0].micro_batch;
 }
 

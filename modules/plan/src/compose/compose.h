@@ -170,6 +170,8 @@ void build_describe(const composer *c, const shape *s, const int *cut, const int
  * one. */
 atoll_err compose_nowhere(const composer *c, char *text, size_t n);
 
+/* The largest tensor degree of the stages of a plan. */
+int compose_tensor(const atoll_plan *plan);
 void compose_note(composer *c, const shape *s, double seconds, const char *text);
 #define COMPOSE_SLACK 1e-9 /* relative: closer than this is equal */
 

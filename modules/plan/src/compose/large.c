@@ -425,11 +425,8 @@ static atoll_err choose(large *x, combination **list, int n, large_choice *out) 
     }
     ATOLL_TRY(err);
     char text[256];
-    shape key = {.S = plan->pipeline[0].stages, .D = large_width(list[i]), .tensor = 1, .b = list[i]->b};
-    for (int s = 0; s < key.S; s++)
-      key.tensor = plan->pipeline[0].stage[s].replica[0].tensor > key.tensor
-                       ? plan->pipeline[0].stage[s].replica[0].tensor
-                       : key.tensor;
+    const shape key = {
+        .S = plan->pipeline[0].stages, .D = large_width(list[i]), .tensor = compose_tensor(plan), .b = list[i]->b};
     describe(x, list[i], plan, text, sizeof text);
     compose_note(c, &key, plan->step_seconds, text);
     double value = x->cheapest ? price : plan->step_seconds;
