@@ -33,7 +33,8 @@ static void many_epochs(int claims) {
   drop_problem(&q);
 }
 
-/* Without waits rank 1 reads tiles of the run before, which are NaN. One run may be lucky, not all. */
+/* Without waits the owner of the second layer reads tiles of the run before, which are NaN: rank 0, which makes the
+ * first, comes late. On a busy machine the other may come later still, so it is tried until it is seen. */
 static void skipped_waits_show(void) {
   struct problem q = make_problem(64, 2, (const int64_t[]){512, 512, 64}, ATOLL_ACTIVATION_RELU);
   int wrong = 0;
@@ -41,14 +42,16 @@ static void skipped_waits_show(void) {
   setenv("ATOLL_TEST_CTA", "skip-waits", 1);
   atoll_chain *c = open_chain(comm, mem, &q);
   unsetenv("ATOLL_TEST_CTA");
-  for (int i = 0; i < 50; i++) {
+  for (int i = 0; i < 100 && !wrong; i++) {
     const float *y;
     poison(c, &q);
+    if (check_rank == 0)
+      atoll_clock_sleep(0.05);
     CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y));
-    wrong += !(worst_error(&q, y) < 1e-5);
+    wrong = !(worst_error(&q, y) < 1e-5);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   }
-  MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  CHECK(wrong > 0);
+  CHECK(wrong);
   atoll_chain_destroy(&c);
   drop_problem(&q);
 }
@@ -59,20 +62,20 @@ static void absent_rank_is_named(int claims) {
   const float *y = NULL;
   char expected[64];
   q.p.claims = claims;
-  q.p.timeout = 2;
+  q.p.timeout = 3;
   atoll_chain *c = open_chain(comm, mem, &q);
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y));
   double start = atoll_clock_now();
   if (check_rank == 1)
-    atoll_clock_sleep(3);
+    atoll_clock_sleep(5);
   atoll_err err = atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, q.p.rows, q.x, &y);
-  CHECK(atoll_clock_now() - start < 20); /* loose: the machine may be busy */
+  CHECK(atoll_clock_now() - start < 60); /* loose: the machine may be busy */
   CHECK(err == (check_rank == 0 ? ATOLL_TIMEOUT : ATOLL_PEER_LOST) || (check_size > 2 && err == ATOLL_PEER_LOST) ||
         (check_size > 2 && err == ATOLL_TIMEOUT));
   snprintf(expected, sizeof expected, "rank 1 in epoch 2");
-  CHECK(strstr(atoll_err_message(), "waited 2 s") && (strstr(atoll_err_message(), expected) || check_size > 2));
+  CHECK(strstr(atoll_err_message(), "waited 3 s") && (strstr(atoll_err_message(), expected) || check_size > 2));
   CHECK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, NULL, q.p.rows, q.x, &y) == ATOLL_PEER_LOST);
-  CHECK(strstr(atoll_err_message(), "waited 2 s"));
+  CHECK(strstr(atoll_err_message(), "waited 3 s"));
   MPI_Barrier(MPI_COMM_WORLD);
   atoll_chain_destroy(&c);
   drop_problem(&q);

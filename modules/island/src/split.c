@@ -8,9 +8,10 @@
  *      (nine samples may look calm by chance, a whole group does not);
  *   3. even the slower device's best sample stays below the faster one's median by split_gap: a busy machine makes
  *      samples slow, it never makes them fast, so a device that was once fast is fast;
- *   4. there are at least five samples on each side. Declared rates are one value each and only face rule 1.
- *   5. like core sets of one node are never cut: they share its caches, memory and load, so what tells them apart is
- * who else was running. Each counts as fast as the fastest of them.
+ *   4. there are at least five samples on each side. Declared rates are one value each and only face rule 1;
+ *   5. devices whose f32 rates are declared are told apart by declared rates alone, not by what a probe added;
+ *   6. like core sets of one node are never cut: they share its caches, memory and load, so what tells them apart is
+ *      who else was running. Each counts as fast as the fastest of them.
  *
  * Cutting between neighbours is transitive by construction and independent of the order of devices. Quantities are
  * looked at in turn: f32 rate, bf16 rate, memory bandwidth; each refines the parts of the one before. */
@@ -26,7 +27,7 @@ static const atoll_samples *quantity(const atoll_topo_device *d, int q) {
   return q == 0 ? &d->gemm_f32 : q == 1 ? &d->gemm_bf16 : &d->bandwidth;
 }
 
-/* What is held against other devices: a core set's fastest like neighbour on its node (rule 5), a GPU itself. */
+/* What is held against other devices: a core set's fastest like neighbour on its node (rule 6), a GPU itself. */
 static const atoll_samples *fair(const atoll_topo *topo, const atoll_topo_device *d, int q) {
   const atoll_samples *best = quantity(d, q);
   if (d->kind != ATOLL_TOPO_CPU || d->declared)
@@ -39,6 +40,11 @@ static const atoll_samples *fair(const atoll_topo *topo, const atoll_topo_device
       best = quantity(e, q);
   }
   return best;
+}
+
+/* Neither side measured it: a user wrote it into the cluster file. */
+static int is_declared(const atoll_topo_device *a, const atoll_topo_device *b, int q) {
+  return a->declared && b->declared && quantity(a, q)->n == 1 && quantity(b, q)->n == 1;
 }
 
 int island_apart(const atoll_island_params *params, const atoll_samples *fast, const atoll_samples *slow, double pooled,
@@ -100,9 +106,9 @@ int island_split(const atoll_topo *topo, const atoll_island_params *params, cons
         const atoll_topo_device *d = &topo->device[g->device[items[k].member]];
         if (k > 0) {
           const atoll_topo_device *before = &topo->device[g->device[items[k - 1].member]];
-          made +=
-              island_apart(params, fair(topo, before, q), fair(topo, d, q), pooled,
-                           before->declared && d->declared && quantity(before, q)->n == 1 && quantity(d, q)->n == 1);
+          int declared = is_declared(before, d, q);
+          if (declared || !is_declared(before, d, 0))
+            made += island_apart(params, fair(topo, before, q), fair(topo, d, q), pooled, declared);
         }
         next[items[k].member] = made;
       }

@@ -115,10 +115,32 @@ static void a_busy_neighbour_makes_no_island(void **state) {
   atoll_topo_destroy(&t);
 }
 
+/* What a cluster file says of like nodes outweighs what a probe on a busy machine adds; where the file says nothing of
+ * f32 rates, measured ones count. */
+static void declared_rates_outweigh_measured_ones(void **state) {
+  (void)state;
+  atoll_topo *t = load_topo("2x(core:4 memory=8GiB f32=100 bandwidth=16)");
+  uint64_t at = 0;
+  for (int i = 0; i < 2; i++)
+    measure(&t->device[i].gemm_bf16, i ? 40 : 90, GAUSS, 0.01, 5, &at);
+  atoll_islands *is = group(t);
+  assert_int_equal(is->count, 1);
+  atoll_islands_destroy(&is);
+  atoll_topo_destroy(&t);
+
+  t = load_topo("2x(core:4 memory=8GiB bandwidth=16)");
+  for (int i = 0; i < 2; i++)
+    measure(&t->device[i].gemm_f32, i ? 40 : 90, GAUSS, 0.01, 5, &at);
+  is = group(t);
+  assert_int_equal(is->count, 2);
+  atoll_islands_destroy(&is);
+  atoll_topo_destroy(&t);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(a_busy_neighbour_makes_no_island),
-                                     cmocka_unit_test(equal_devices_stay_together),
-                                     cmocka_unit_test(different_devices_stay_apart),
-                                     cmocka_unit_test(few_samples_never_split), cmocka_unit_test(names_do_not_swap)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_busy_neighbour_makes_no_island), cmocka_unit_test(declared_rates_outweigh_measured_ones),
+      cmocka_unit_test(equal_devices_stay_together),      cmocka_unit_test(different_devices_stay_apart),
+      cmocka_unit_test(few_samples_never_split),          cmocka_unit_test(names_do_not_swap)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
