@@ -72,7 +72,7 @@ static const pass passes[] = {
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return "simplify,tile,vectorize,lift,groups"; }
+const char *atoll_rec_passes(void) { return "simplify,tile,vectorize,lift,groups,donate"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 
@@ -160,6 +160,8 @@ static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_pro
   program->graph->block_size = p->block;
   ATOLL_TRY(run_passes(program->graph, p));
   ATOLL_TRY(schedule(program->graph, &s, &program->schedule));
+  if (!p->passes || listed(p->passes, "donate"))
+    ATOLL_TRY(rt_tree_donate(program->graph, program->schedule.tree));
   if (*path)
     rt_kept_write(path, made, program->graph, &program->schedule);
   return ATOLL_OK;

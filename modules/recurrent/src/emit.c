@@ -277,6 +277,8 @@ static void emit_tree(rt_emitter *em, const rt_tree *t) {
       }
     if (t->what == RT_DO_FREE)
       rt_line(em, "if ((e = r->drop(r, %d, %s)) != 0)", x->id, rt_point_list(em, x, point));
+    else if (t->what == RT_DO_DONATE)
+      rt_line(em, "if ((e = r->donate(r, %d, %s, %d)) != 0)", x->id, rt_point_list(em, x, point), t->to);
     else
       rt_line(em, "if ((e = s%d_%d(%s)) != 0)", em->number, x->id, arguments);
     rt_line(em, "  return e;");

@@ -746,8 +746,9 @@ static void merge(rt_emitter *em, const atoll_rt *x) {
       rt_open(em, "%s", k ? "else" : "");
     int sizes = em->sizes, views = em->views;
     rt_operand o = rt_operand_of(em, x, k, 0);
-    if (o.kind == RT_MEMORY && o.dense) {
-      rt_line(em, "memcpy(%s, %s, (size_t)%s * sizeof(%s));", rt_place(em, x), o.base,
+    if (o.kind == RT_MEMORY && o.dense) { /* the same when it was donated */
+      rt_line(em, "if (%s != %s)", rt_place(em, x), o.base);
+      rt_line(em, "  memcpy(%s, %s, (size_t)%s * sizeof(%s));", rt_place(em, x), o.base,
               rt_count(em, x->axes, x->shape, 0), rt_storage_type(x->dtype));
     } else {
       for (int a = 0; a < x->axes; a++)

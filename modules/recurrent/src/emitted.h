@@ -36,7 +36,8 @@ struct rt_run {
   /* All of these return 0, or an error that ends the run; take and more NULL after one. */
   char *(*take)(rt_run *r, int node, const int64_t *point, int64_t bytes); /* room for a value */
   int (*drop)(rt_run *r, int node, const int64_t *point);
-  char *(*more)(rt_run *r, int64_t bytes); /* workspace beyond end */
+  int (*donate)(rt_run *r, int node, const int64_t *point, int to); /* its room is what is taken next for `to` */
+  char *(*more)(rt_run *r, int64_t bytes);                          /* workspace beyond end */
   int (*call)(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out);
   void (*random)(const rt_run *r, int node, const int64_t *coordinate, int64_t first, int64_t n, float *out);
   int (*outside)(rt_run *r, int node, int64_t at, int64_t extent); /* an index beyond its axis */

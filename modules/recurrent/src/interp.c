@@ -22,6 +22,7 @@ struct rt_interp {
   size_t buckets, count; /* a power of two */
   instance **bucket;
   int64_t bytes, peak;
+  char *gives, *takes; /* per node: a donation is under way from it, to it */
 };
 
 /* ---- the table ---- */
@@ -88,11 +89,22 @@ atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[R
   if (!e || !e->value.data)
     return atoll_fail(ATOLL_INTERNAL, "free of %s%s, which is not there", rt_label(x, label, sizeof label),
                       rt_point_text(x, point, at, sizeof at));
-  it->bytes -= bytes_of(&e->value);
+  if (!it->gives[x->id])
+    it->bytes -= bytes_of(&e->value);
+  it->gives[x->id] = 0;
   it->count--;
   *p = e->next;
   free(e->value.data);
   free(e);
+  return ATOLL_OK;
+}
+
+atoll_err rt_interp_donate(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS], const atoll_rt *to) {
+  char label[96], at[128];
+  if (!rt_interp_value(it, x, point))
+    return atoll_fail(ATOLL_INTERNAL, "donation of %s%s, which is not there", rt_label(x, label, sizeof label),
+                      rt_point_text(x, point, at, sizeof at));
+  it->gives[x->id] = it->takes[to->id] = 1;
   return ATOLL_OK;
 }
 
@@ -466,8 +478,9 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
     return err != ATOLL_OK || x->op == RT_SINK ? err : atoll_fail(ATOLL_NOMEM, "no memory for an instance");
   }
   e->value = y;
-  if (!rt_is_free(x))
+  if (!rt_is_free(x) && !it->takes[x->id])
     it->bytes += bytes_of(&y);
+  it->takes[x->id] = 0;
   if (it->bytes > it->peak)
     it->peak = it->bytes;
   return ATOLL_OK;
@@ -615,8 +628,13 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
 atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out) {
   rt_interp *it = calloc(1, sizeof *it);
   atoll_err err = ATOLL_OK;
-  if (!it || !(it->bucket = calloc(1024, sizeof(instance *)))) {
-    free(it);
+  if (!it)
+    return atoll_fail(ATOLL_NOMEM, "interpreter: no memory");
+  it->bucket = calloc(1024, sizeof(instance *));
+  it->gives = calloc((size_t)g->nodes + 1, 1);
+  it->takes = calloc((size_t)g->nodes + 1, 1);
+  if (!it->bucket || !it->gives || !it->takes) {
+    rt_interp_destroy(&it);
     return atoll_fail(ATOLL_NOMEM, "interpreter: no memory");
   }
   it->g = g;
@@ -641,6 +659,8 @@ void rt_interp_destroy(rt_interp **address) {
       free(e);
     }
   free(it->bucket);
+  free(it->gives);
+  free(it->takes);
   free(it);
   *address = NULL;
 }

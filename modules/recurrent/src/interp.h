@@ -25,6 +25,8 @@ atoll_err rt_interp_demand(rt_interp *it, const atoll_rt *x, const int64_t point
 atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* INTERNAL when it is not there. */
 atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
+/* The next value of `to` is counted as having the storage of this one, which is freed after it was computed. */
+atoll_err rt_interp_donate(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS], const atoll_rt *to);
 /* NULL when it is not there. */
 const rt_value *rt_interp_value(const rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* Bytes of the values held now and at most, as their types have them. */

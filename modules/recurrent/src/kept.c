@@ -313,6 +313,8 @@ static void graph(stream *f) {
 
 /* ---- trees ---- */
 
+static int is_node(const rt_graph *g, int id) { return id >= 0 && id < g->nodes && g->node[id]; }
+
 static void tree(stream *f, rt_tree **address) {
   rt_tree *t = *address;
   if (f->reading && !(t = *address = calloc(1, sizeof *t))) {
@@ -326,6 +328,7 @@ static void tree(stream *f, rt_tree **address) {
   NUMBER(f, t->step);
   NUMBER(f, t->what);
   NUMBER(f, t->node);
+  NUMBER(f, t->to);
   for (int d = 0; d < f->g->dims; d++)
     SYM(f, t->point[d]);
   int n = counted(f, t->children, 1 << 24);
@@ -335,7 +338,7 @@ static void tree(stream *f, rt_tree **address) {
   }
   if (f->reading)
     t->room = n;
-  if (t->kind == RT_STATEMENT && (t->node < 0 || t->node >= f->g->nodes || !f->g->node[t->node]))
+  if (t->kind == RT_STATEMENT && (!is_node(f->g, t->node) || (t->what == RT_DO_DONATE && !is_node(f->g, t->to))))
     fail(f);
   for (int k = 0; k < n && !f->failed; k++) {
     if (f->reading)

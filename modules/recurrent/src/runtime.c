@@ -27,7 +27,7 @@ _Static_assert(sizeof(rt_arg) == sizeof(atoll_rt_view) && offsetof(rt_arg, data)
 
 typedef struct piece { /* before the memory that is handed out */
   struct piece *next;
-  int64_t held; /* values that are alive in it */
+  int64_t held; /* values that are alive in it; a donation makes one more */
   int class;
   int64_t bytes;
 } piece;
@@ -102,6 +102,7 @@ typedef struct runtime {
   coordinates **keys; /* [node][slot] */
   int *dims;          /* of each node's domain */
   rt_block *block;    /* per node; dim by position in the domain */
+  char **gift;        /* per node: memory that its next value gets; NULL: from the pool */
   pool pool;
   char *space; /* workspace */
   char **old;  /* earlier ones, which the statement at hand may still use */
@@ -211,6 +212,21 @@ static int64_t block_point(const runtime *rt, int node, const int64_t *point, in
   return point[b->dim] % b->size;
 }
 
+static void give_up(runtime *rt, char *data) {
+  if (--head_of(data)->held == 0)
+    pool_give(&rt->pool, data);
+}
+
+static int donate(rt_run *r, int node, const int64_t *point, int to) {
+  runtime *rt = of(r);
+  int64_t slot = slot_of(&rt->store[node], rt->dims[node], point);
+  if (!is_at(rt, node, slot, point))
+    return rt->err = broken(rt, node, point, "is donated, but is not there");
+  rt->gift[to] = rt->store[node].data[slot];
+  head_of(rt->gift[to])->held++;
+  return 0;
+}
+
 static char *take(rt_run *r, int node, const int64_t *value, int64_t bytes) {
   runtime *rt = of(r);
   rt_slots *s = &rt->store[node];
@@ -226,13 +242,15 @@ static char *take(rt_run *r, int node, const int64_t *value, int64_t bytes) {
       return NULL;
     slot = slot_of(s, rt->dims[node], point);
   }
-  char *data = pool_take(&rt->pool, size * bytes);
+  char *data = rt->gift[node];
+  rt->gift[node] = NULL;
+  if (!data && (data = pool_take(&rt->pool, size * bytes)))
+    head_of(data)->held = 1;
   if (!data) {
     rt->err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld bytes", (long long)bytes);
     return NULL;
   }
   memcpy(rt->keys[node][slot].at, point, (size_t)rt->dims[node] * sizeof *point);
-  head_of(data)->held = 1;
   s->data[slot] = data;
   return data + place * bytes;
 }
@@ -245,10 +263,10 @@ static int drop(rt_run *r, int node, const int64_t *value) {
   int64_t slot = slot_of(s, rt->dims[node], point);
   if (!is_at(rt, node, slot, point))
     return rt->err = broken(rt, node, point, "is freed, but is not there");
-  if (--head_of(s->data[slot])->held > 0)
-    return 0;
-  pool_give(&rt->pool, s->data[slot]);
-  s->data[slot] = NULL;
+  int last = rt->block[node].size == 1 || head_of(s->data[slot])->held == 1; /* in this slot */
+  give_up(rt, s->data[slot]);
+  if (last)
+    s->data[slot] = NULL;
   return 0;
 }
 
@@ -347,9 +365,10 @@ static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bind
   rt->keys = calloc(nodes, sizeof *rt->keys);
   rt->dims = calloc(nodes, sizeof *rt->dims);
   rt->block = calloc(nodes, sizeof *rt->block);
+  rt->gift = calloc(nodes, sizeof *rt->gift);
   rt->input = calloc(nodes, sizeof *rt->input);
   rt->space = aligned_alloc(ALIGN, (size_t)room);
-  int ok = rt->store && rt->keys && rt->dims && rt->block && rt->input && rt->space;
+  int ok = rt->store && rt->keys && rt->dims && rt->block && rt->gift && rt->input && rt->space;
   for (int i = 0; ok && i < rt->g->nodes; i++) {
     const atoll_rt *x = rt->g->node[i];
     rt_block b = x ? rt_block_of(rt->g, x) : (rt_block){-1, 1};
@@ -378,6 +397,7 @@ static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bind
                    .base = rt->space,
                    .take = take,
                    .drop = drop,
+                   .donate = donate,
                    .more = more,
                    .call = call,
                    .random = random_numbers,
@@ -390,8 +410,12 @@ static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bind
 static void destroy(runtime *rt) {
   for (int i = 0; i < rt->g->nodes; i++) {
     for (int64_t s = 0; rt->store && rt->store[i].data && s < slots_of(&rt->store[i], rt->dims[i]); s++)
-      if (rt->store[i].data[s])
+      if (rt->store[i].data[s] && rt->block[i].size > 1)
         pool_give(&rt->pool, rt->store[i].data[s]);
+      else if (rt->store[i].data[s])
+        give_up(rt, rt->store[i].data[s]);
+    if (rt->gift && rt->gift[i])
+      give_up(rt, rt->gift[i]);
     if (rt->store)
       free(rt->store[i].data);
     if (rt->keys)
@@ -406,6 +430,7 @@ static void destroy(runtime *rt) {
   free(rt->keys);
   free(rt->dims);
   free(rt->block);
+  free(rt->gift);
   free(rt->input);
 }
 

@@ -221,28 +221,6 @@ static const atoll_sym *variable(void *arg, const char *name) {
   return NULL;
 }
 
-static rt_tree *new_tree(rt_tree_kind kind) {
-  rt_tree *t = calloc(1, sizeof *t);
-  if (t)
-    t->kind = kind;
-  return t;
-}
-
-static atoll_err add_child(rt_tree *t, rt_tree *child) {
-  if (t->children == t->room) {
-    int room = t->room ? 2 * t->room : 2;
-    rt_tree **more = realloc(t->child, (size_t)room * sizeof(rt_tree *));
-    if (!more) {
-      rt_tree_destroy(&child);
-      return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
-    }
-    t->child = more;
-    t->room = room;
-  }
-  t->child[t->children++] = child;
-  return ATOLL_OK;
-}
-
 /* Takes e. */
 static atoll_err expression(struct conversion *c, isl_ast_expr *e, const atoll_sym **out) {
   atoll_err err = ATOLL_OK;
@@ -275,7 +253,7 @@ static atoll_err convert_for(struct conversion *c, isl_ast_node *node, rt_tree *
     c->value[c->loops++] = first;
   } else {
     char name[8];
-    t = new_tree(RT_FOR);
+    t = rt_tree_new(RT_FOR);
     if (!t)
       ATOLL_TRY_GOTO(err, clean, atoll_fail(ATOLL_NOMEM, "schedule: no memory"));
     (void)snprintf(name, sizeof name, "_c%d", c->depth);
@@ -298,37 +276,37 @@ clean:
   isl_id_free(id);
   isl_ast_expr_free(iterator);
   if (err == ATOLL_OK && t)
-    return add_child(parent, t);
+    return rt_tree_insert(parent, parent->children, t);
   rt_tree_destroy(&t);
   return err;
 }
 
 static atoll_err convert_if(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
-  rt_tree *t = new_tree(RT_IF);
+  rt_tree *t = rt_tree_new(RT_IF);
   isl_ast_node *branch[2] = {isl_ast_node_if_get_then_node(node), NULL};
   if (isl_ast_node_if_has_else_node(node) == isl_bool_true)
     branch[1] = isl_ast_node_if_get_else_node(node);
   atoll_err err = t ? expression(c, isl_ast_node_if_get_cond(node), &t->cond) : atoll_fail(ATOLL_NOMEM, "schedule");
   for (int k = 0; k < 2; k++) {
-    rt_tree *seq = err == ATOLL_OK && branch[k] ? new_tree(RT_SEQ) : NULL;
+    rt_tree *seq = err == ATOLL_OK && branch[k] ? rt_tree_new(RT_SEQ) : NULL;
     if (seq) {
       err = convert(c, branch[k], seq);
       if (err == ATOLL_OK)
-        err = add_child(t, seq);
+        err = rt_tree_insert(t, t->children, seq);
       else
         rt_tree_destroy(&seq);
     }
     isl_ast_node_free(branch[k]);
   }
   if (err == ATOLL_OK)
-    return add_child(parent, t);
+    return rt_tree_insert(parent, parent->children, t);
   rt_tree_destroy(&t);
   return err;
 }
 
 /* A user node is a call: S7(point) or F7(point). */
 static atoll_err convert_statement(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
-  rt_tree *t = new_tree(RT_STATEMENT);
+  rt_tree *t = rt_tree_new(RT_STATEMENT);
   isl_ast_expr *call = isl_ast_node_user_get_expr(node), *name = isl_ast_expr_op_get_arg(call, 0);
   isl_id *id = isl_ast_expr_get_id(name);
   const char *text = id ? isl_id_get_name(id) : NULL;
@@ -345,7 +323,7 @@ static atoll_err convert_statement(struct conversion *c, isl_ast_node *node, rt_
   isl_ast_expr_free(name);
   isl_ast_expr_free(call);
   if (err == ATOLL_OK)
-    return add_child(parent, t);
+    return rt_tree_insert(parent, parent->children, t);
   rt_tree_destroy(&t);
   return err;
 }
@@ -354,8 +332,8 @@ static atoll_err convert_statement(struct conversion *c, isl_ast_node *node, rt_
 static atoll_err convert(struct conversion *c, isl_ast_node *node, rt_tree *parent) {
   atoll_err err = ATOLL_OK;
   if (parent->kind == RT_FOR) {
-    rt_tree *seq = new_tree(RT_SEQ);
-    ATOLL_TRY(seq ? add_child(parent, seq) : atoll_fail(ATOLL_NOMEM, "schedule: no memory"));
+    rt_tree *seq = rt_tree_new(RT_SEQ);
+    ATOLL_TRY(seq ? rt_tree_insert(parent, parent->children, seq) : atoll_fail(ATOLL_NOMEM, "schedule: no memory"));
     parent = seq;
   }
   switch (isl_ast_node_get_type(node)) {
@@ -491,7 +469,7 @@ static atoll_err tree_of(const struct rt_order *o, const rt_graph *g, isl_union_
   if (!node)
     return rt_poly_error(o->ctx, "schedule: syntax tree");
   struct conversion c = {.g = (rt_graph *)g, .ctx = o->ctx};
-  rt_tree *root = new_tree(RT_SEQ);
+  rt_tree *root = rt_tree_new(RT_SEQ);
   atoll_err err = root ? convert(&c, node, root) : atoll_fail(ATOLL_NOMEM, "schedule: no memory");
   isl_ast_node_free(node);
   if (err != ATOLL_OK)

@@ -17,8 +17,7 @@ typedef struct rt_storage {
   int64_t block; /* points of a block (rt_block_of()); slots, coordinates and bytes are those of blocks; 1: none */
   int64_t slots; /* most values alive at once; RING: width of the window of live coordinates */
   int64_t bytes; /* of the largest value */
-  int donor;     /* node whose storage the value may take over: of the same size, always freed right after this one is
-                    computed, and by the same statement's group; -1: none */
+  int donor;     /* node whose storage a value takes over at times (DONATE); -1: none */
 } rt_storage;
 
 /* *out: one per node, owned by the caller (free). */

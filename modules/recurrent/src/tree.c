@@ -4,6 +4,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+rt_tree *rt_tree_new(rt_tree_kind kind) {
+  rt_tree *t = calloc(1, sizeof *t);
+  if (t)
+    t->kind = kind;
+  return t;
+}
+
+atoll_err rt_tree_insert(rt_tree *t, int k, rt_tree *child) {
+  if (child && t->children == t->room) {
+    int room = t->room ? 2 * t->room : 2;
+    rt_tree **more = realloc(t->child, (size_t)room * sizeof(rt_tree *));
+    if (more) {
+      t->child = more;
+      t->room = room;
+    }
+  }
+  if (!child || t->children == t->room) {
+    rt_tree_destroy(&child);
+    return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+  }
+  memmove(t->child + k + 1, t->child + k, (size_t)(t->children - k) * sizeof(rt_tree *));
+  t->child[k] = child;
+  t->children++;
+  return ATOLL_OK;
+}
+
 void rt_tree_destroy(rt_tree **address) {
   rt_tree *t = *address;
   if (!t)
@@ -49,7 +75,10 @@ static void print(const rt_graph *g, const rt_tree *t, int indent, FILE *out) {
         fprintf(out, "%s%s=", n++ ? ", " : "", g->dim[d].name);
         print_sym(t->point[d], out);
       }
-    fputs("]\n", out);
+    fputc(']', out);
+    if (t->what == RT_DO_DONATE)
+      fprintf(out, " to %s", rt_label(g->node[t->to], label, sizeof label));
+    fputc('\n', out);
   }
   for (int k = 0; k < t->children; k++) {
     if (t->kind == RT_IF && k == 1)
@@ -93,7 +122,7 @@ atoll_err rt_tree_walk(const rt_graph *g, const rt_tree *t, rt_env *env, rt_tree
     for (int d = 0; d < g->dims; d++)
       if (rt_has(g->node[t->node], d))
         ATOLL_TRY(rt_eval(g, t->point[d], env, &point[d]));
-    return f(arg, t->what, g->node[t->node], point);
+    return f(arg, t, g->node[t->node], point);
   }
 }
 
@@ -284,9 +313,16 @@ static atoll_err execute_group(const struct execution *a, int head, const int64_
   return ATOLL_OK;
 }
 
-static atoll_err execute(void *arg, rt_statement what, const atoll_rt *x, const int64_t *point) {
+static atoll_err execute(void *arg, const rt_tree *t, const atoll_rt *x, const int64_t *point) {
   const struct execution *a = arg;
-  return what == RT_DO_EXECUTE ? execute_group(a, x->id, point) : rt_interp_free(a->it, x, point);
+  switch (t->what) {
+  case RT_DO_FREE:
+    return rt_interp_free(a->it, x, point);
+  case RT_DO_DONATE:
+    return rt_interp_donate(a->it, x, point, a->g->node[t->to]);
+  default:
+    return execute_group(a, x->id, point);
+  }
 }
 
 atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree) {
@@ -304,6 +340,7 @@ struct account {
   rt_env env;
   rt_members m;
   rt_blocks blocks;
+  char *gives, *takes; /* per node: a donation is under way from it, to it */
   int64_t now, peak;
 };
 
@@ -327,26 +364,44 @@ static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *poin
   return ATOLL_OK;
 }
 
-static atoll_err account(void *arg, rt_statement what, const atoll_rt *x, const int64_t *point) {
+static int passed(char *mark) {
+  int was = *mark;
+  *mark = 0;
+  return was;
+}
+
+static atoll_err account(void *arg, const rt_tree *t, const atoll_rt *x, const int64_t *point) {
   struct account *a = arg;
-  if (what == RT_DO_FREE)
-    return count(a, x, point, -1);
-  for (int i = 0; i < a->m.count[x->id]; i++)
-    ATOLL_TRY(count(a, a->g->node[a->m.list[a->m.first[x->id] + i]], point, 1));
+  if (t->what == RT_DO_DONATE) {
+    a->gives[x->id] = a->takes[t->to] = 1;
+    return ATOLL_OK;
+  }
+  if (t->what == RT_DO_FREE)
+    return passed(&a->gives[x->id]) ? ATOLL_OK : count(a, x, point, -1);
+  for (int i = 0; i < a->m.count[x->id]; i++) {
+    int k = a->m.list[a->m.first[x->id] + i];
+    if (!passed(&a->takes[k]))
+      ATOLL_TRY(count(a, a->g->node[k], point, 1));
+  }
   return ATOLL_OK;
 }
 
 atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak) {
-  struct account a = {.g = g, .now = 0};
+  struct account a = {.g = g, .gives = calloc((size_t)g->nodes + 1, 1), .takes = calloc((size_t)g->nodes + 1, 1)};
   rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.bound, bound, sizeof env.bound);
   memcpy(a.env.bound, bound, sizeof env.bound);
-  ATOLL_TRY(rt_members_create(g, &a.m));
-  atoll_err err = rt_blocks_create(g, &a.blocks);
+  atoll_err err = a.gives && a.takes ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+  if (err == ATOLL_OK)
+    err = rt_members_create(g, &a.m);
+  if (err == ATOLL_OK)
+    err = rt_blocks_create(g, &a.blocks);
   if (err == ATOLL_OK)
     err = rt_tree_walk(g, tree, &env, account, &a);
   rt_blocks_destroy(&a.blocks);
   rt_members_destroy(&a.m);
+  free(a.gives);
+  free(a.takes);
   if (err == ATOLL_OK)
     *peak = a.peak;
   return err;

@@ -10,8 +10,9 @@ typedef enum rt_tree_kind { RT_SEQ, RT_FOR, RT_IF, RT_STATEMENT } rt_tree_kind;
 
 #define RT_STATEMENT_LIST(X)                                                                                           \
   X(EXECUTE, "execute") /* all nodes of a group, at one point */                                                       \
-  X(FREE, "free")       /* one node's value at one point: nothing reads it any more                                    \
-                         */
+  X(FREE, "free")       /* one node's value at one point: nothing reads it any more */                                 \
+  X(DONATE, "donate")   /* the value's storage becomes that of what the next execution makes of `to`; it is freed      \
+                           right after that */
 
 typedef enum rt_statement {
 #define RT_STATEMENT_ENUM(name, text) RT_DO_##name,
@@ -25,6 +26,7 @@ struct rt_tree {
   int children, room;
   rt_tree **child;        /* SEQ: any; FOR: the body; IF: then, and else if there are two */
   int depth;              /* FOR: number of its variable */
+  int to;                 /* DONATE: the node that takes over */
   const atoll_sym *first; /* FOR: value of the variable at first */
   const atoll_sym *cond;  /* FOR: while this holds; IF */
   int64_t step;
@@ -33,11 +35,14 @@ struct rt_tree {
   const atoll_sym *point[RT_DIMS];
 };
 
+rt_tree *rt_tree_new(rt_tree_kind kind);
+/* Child k of t from now on; takes it, also when there is no memory. */
+atoll_err rt_tree_insert(rt_tree *t, int k, rt_tree *child);
 void rt_tree_destroy(rt_tree **tree);
 void rt_tree_print(const rt_graph *g, const rt_tree *tree, FILE *out);
 
-/* Calls f for every statement in order; env->bound must be set. */
-typedef atoll_err (*rt_tree_visit)(void *arg, rt_statement what, const atoll_rt *x, const int64_t point[RT_DIMS]);
+/* Calls f for every statement t in order, with its node and point; env->bound must be set. */
+typedef atoll_err (*rt_tree_visit)(void *arg, const rt_tree *t, const atoll_rt *x, const int64_t point[RT_DIMS]);
 atoll_err rt_tree_walk(const rt_graph *g, const rt_tree *tree, rt_env *env, rt_tree_visit f, void *arg);
 
 /* Members of all groups, in an order of execution, and which values leave theirs. */
@@ -75,6 +80,10 @@ atoll_err rt_blocks_count(rt_blocks *b, const atoll_rt *x, const int64_t *point,
                           int *changes);
 /* Whether the edge's only slice is over b.dim and within one block. */
 int rt_reads_one_block(const rt_graph *g, const rt_edge *e, const rt_block *b);
+
+/* Adds the donations that the tree's order allows: a value that is freed right after an execution which reads it gives
+ * its storage to a result of it, where an element is read before that of the result is written. */
+atoll_err rt_tree_donate(const rt_graph *g, rt_tree *tree);
 
 /* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. */
 atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree);
