@@ -101,15 +101,12 @@ static struct cta_step back_step(const atoll_chain *c, enum cta_kind kind, int64
                            .owner = c->view.step[layer + 1].owner};
 }
 
-static void lay_gradient(atoll_chain *c, struct cta_layout *l, int step, int layer, int right) {
+static void describe_gradient(atoll_chain *c, int step, int layer, int right) {
   struct cta_step *s = &c->back.step[step];
   const atoll_chain_layer *a = &c->params.layer[layer];
   *s = back_step(c, CTA_WEIGHT, a->in, a->out, layer);
   s->left = c->view.step[layer].tiles;
   s->right = right;
-  for (int j = 0; j < cta_made(&c->back.step[right]); j++)
-    s->dw[j] = cta_lay(l, s->owner, (size_t)a->in * (size_t)a->out * sizeof(float), 4096);
-  s->db = a->bias ? cta_lay(l, s->owner, (size_t)a->out * sizeof(float), 64) : NULL;
 }
 
 /* Steps of backward: 0 copies dy, 1 is the second layer turned, with the slope of the first one's activation, 2 the
@@ -134,8 +131,8 @@ static void lay_backward(atoll_chain *c, struct cta_layout *l) {
   lay_weights(c, l, b, 1, 0);
   lay_weights(c, l, b, 2, 0);
   c->dx = cta_lay(l, b->step[2].owner, (size_t)c->params.rows * (size_t)a[0].in * sizeof(float), 4096);
-  lay_gradient(c, l, 3, 1, 0);
-  lay_gradient(c, l, 4, 0, 1);
+  describe_gradient(c, 3, 1, 0);
+  describe_gradient(c, 4, 0, 1);
   for (int i = 0; i < b->steps; i++)
     b->step[i].claim = cta_lay(l, b->step[i].owner, sizeof *b->step[i].claim, sizeof *b->step[i].claim);
 }
@@ -396,17 +393,34 @@ static void turn(atoll_chain *c) {
   *b = now;
 }
 
-atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy, atoll_chain_gradients *out) {
+/* Where the gradients of weights are added: V's is the first of two. */
+static atoll_err aim(atoll_chain *c, const atoll_chain_gradients *to) {
+  for (int l = 0; l < 2; l++) {
+    struct cta_step *s = &c->back.step[4 - l];
+    const atoll_chain_layer *a = &c->params.layer[l];
+    int gate = a->activation == ATOLL_ACTIVATION_SWIGLU;
+    if (!to->dw[l] || (a->bias && !to->db[l]) || (gate && !to->dgate))
+      return atoll_fail(ATOLL_USAGE, "backward of a chain: a gradient of layer %d has no place", l);
+    s->dw[0] = gate ? to->dgate : to->dw[l];
+    s->dw[1] = gate ? to->dw[l] : NULL;
+    s->db = a->bias ? to->db[l] : NULL;
+  }
+  return ATOLL_OK;
+}
+
+atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
+                               const atoll_chain_gradients *to, const float **dx) {
   struct cta_view *v = &chain->view, *b = &chain->back;
   if (!chain->params.backward || !chain->kept)
     return atoll_fail(ATOLL_USAGE, "backward of a chain %s",
                       chain->params.backward ? "whose last run was not sequential or cta" : "made without it");
   if (way != ATOLL_CHAIN_SEQUENTIAL && way != ATOLL_CHAIN_CTA)
     return atoll_fail(ATOLL_UNSUPPORTED, "backward runs sequentially or cta, not %s", atoll_chain_way_name(way));
+  ATOLL_TRY(aim(chain, to));
   v->epoch++;
   turn(chain);
   cta_begin(b, v->rows, v->panel, dy, chain->dx);
-  atoll_err err = cta_meet(b); /* nobody reads the gradients of the call before any more */
+  atoll_err err = cta_meet(b); /* nobody reads dx of the call before any more, and places are ready */
   if (err == ATOLL_OK && way == ATOLL_CHAIN_CTA)
     err = cta_run_pipelined(b);
   if (err == ATOLL_OK && way == ATOLL_CHAIN_SEQUENTIAL && b->rank == 0) {
@@ -421,10 +435,7 @@ atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const fl
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
     return err;
   }
-  const struct cta_step *first = &b->step[4], *second = &b->step[3];
-  int gate = first->dw[1] != NULL; /* V's gradient is the first of two */
-  *out = (atoll_chain_gradients){
-      chain->dx, {first->dw[gate], second->dw[0]}, {first->db, second->db}, gate ? first->dw[0] : NULL};
+  *dx = chain->dx;
   return ATOLL_OK;
 }
 

@@ -21,9 +21,9 @@ struct cta_micro {
    * stored. */
   void (*block)(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c, int64_t ldc, int first,
                 const float *start, int relu);
-  /* c[m, n] (+)= a^T b with a [k, m]: for gradients of weights. */
+  /* c[m, n] += a^T b with a [k, m], for gradients of weights; room [m, k] takes a in the order in which it is read. */
   void (*block_turned)(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                       int first);
+                       float *room);
 };
 
 extern const struct cta_micro cta_micro_plain, cta_micro_avx2, cta_micro_avx512;

@@ -115,33 +115,25 @@ static atoll_err product(struct cta_view *v, int step, int64_t p, int64_t t, int
 
 /* --- gradients of weights ----------------------------------------------------------------------------------------- */
 
-/* Of factor j: dw[tile i of in, tile t of out] over all panels in order. */
-static atoll_err weight_of(struct cta_view *v, int step, int j, int64_t i, int64_t t, int flags) {
+/* Adds to dw[tile t of out, tile i of in] over all panels in order, for each factor; with the first i the sums of
+ * columns, too. */
+static atoll_err weight(struct cta_view *v, int step, int64_t i, int64_t t, int flags) {
   const struct cta_step *s = &v->step[step];
-  int64_t m = cta_tile_cols(s->in, i), n = cta_tile_cols(s->out, t), tile = v->panel * CTA_TILE;
-  float *dw = s->dw[j] + i * CTA_TILE * s->out + t * CTA_TILE, *db = i == 0 && s->db ? s->db + t * CTA_TILE : NULL;
-  for (int64_t r = 0; r < m && v->panels == 0; r++)
-    memset(dw + r * s->out, 0, (size_t)(n > 0 ? n : 0) * sizeof *dw);
-  for (int64_t c = 0; db && c < n; c++)
-    db[c] = 0;
+  int64_t m = cta_tile_cols(s->out, t), n = cta_tile_cols(s->in, i), tile = v->panel * CTA_TILE,
+          at = t * CTA_TILE * s->in + i * CTA_TILE;
+  float *db = i == 0 && s->db ? s->db + t * CTA_TILE : NULL, *room = v->scratch + CTA_TILE * CTA_TILE;
   for (int64_t p = 0; p < v->panels; p++) {
     int64_t rows = cta_panel_rows(v, p);
-    const float *left = s->left + (p * s->ks + i) * tile, *right = cta_tile_at(v, s->right, p, t) + j * tile;
+    const float *left = s->left + (p * s->ks + i) * tile, *right = cta_tile_at(v, s->right, p, t);
     if (flags)
       ATOLL_TRY(cta_wait_tile(v, s->right, p, t));
-    cta_pack(v->micro, rows, n, right, CTA_TILE, 1, v->scratch);
-    v->micro->block_turned(m, n, rows, left, v->scratch, dw, s->out, p == 0);
+    cta_pack(v->micro, rows, n, left, CTA_TILE, 1, v->scratch);
+    for (int j = 0; j < cta_made(&v->step[s->right]); j++)
+      v->micro->block_turned(m, n, rows, right + j * tile, v->scratch, s->dw[j] + at, s->in, room);
     for (int64_t r = 0; db && r < rows; r++)
-      for (int64_t c = 0; c < n; c++)
+      for (int64_t c = 0; c < m; c++)
         db[c] += right[r * CTA_TILE + c];
   }
-  return ATOLL_OK;
-}
-
-/* And with the first i the sums of columns. */
-static atoll_err weight(struct cta_view *v, int step, int64_t i, int64_t t, int flags) {
-  for (int j = 0; j < cta_made(&v->step[v->step[step].right]); j++)
-    ATOLL_TRY(weight_of(v, step, j, i, t, flags));
   return ATOLL_OK;
 }
 

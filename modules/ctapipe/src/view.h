@@ -64,7 +64,7 @@ struct cta_step {
   const float *slope_at;  /* ... these tiles: inputs of a GELU or gate, results of a ReLU */
   const float *left;      /* WEIGHT: tiles of `in` columns */
   int right;              /* WEIGHT: the step whose tiles are the other factor */
-  float *dw[2], *db;      /* WEIGHT: [in, out] for each tile that an item of the other factor has, [out] */
+  float *dw[2], *db;      /* WEIGHT: [out, in] for each tile that an item of the other factor has, [out]; of a call */
 };
 
 typedef struct cta_event {

@@ -1,5 +1,7 @@
-/* Gradients of a two-layer MLP: right against the plainest computation in double, the same bits sequentially and
- * pipelined, with and without claims, for widths that divide nothing, with every activation, and after many runs. */
+/* Gradients of a two-layer MLP: right against the plainest computation in double and added to what was there, the same
+ * bits sequentially and pipelined, with and without claims, for widths that divide nothing, with every activation, and
+ * after many runs. */
+#include "atoll/symmetric.h"
 #include "chain_test.h"
 
 static atoll_comm *comm;
@@ -40,12 +42,14 @@ static double *widen(const float *x, int64_t n) {
   return d;
 }
 
-static void close_to(const char *what, const float *got, const double *want, int64_t n) {
+static const float begun = 0.5f; /* what gradients are added to */
+
+static void close_to(const char *what, const float *got, double from, const double *want, int64_t n) {
   double scale = 1e-30, worst = 0;
   for (int64_t i = 0; i < n; i++)
     scale = fmax(scale, fabs(want[i]));
   for (int64_t i = 0; i < n; i++) {
-    double e = fabs(got[i] - want[i]) / scale;
+    double e = fabs(got[i] - from - want[i]) / fmax(scale, from);
     worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
   }
   if (!(worst < 2e-5))
@@ -61,7 +65,7 @@ static void check_db(const char *what, const float *got, const double *d, int64_
     for (int64_t i = 0; i < rows; i++)
       want[j] += d[i * n + j];
   }
-  close_to(what, got, want, n);
+  close_to(what, got, begun, want, n);
   free(want);
 }
 
@@ -80,12 +84,13 @@ static void check_gate(const struct problem *q, const double *x, const double *z
   multiply(M, K, N, df, N, 1, v, 1, N, part);
   for (int64_t i = 0; i < M * K; i++)
     dx[i] += part[i];
-  multiply(K, N, M, x, 1, K, df, N, 1, dv);
-  close_to("dw of the gate", dgate, dv, K * N);
+  multiply(N, K, M, df, 1, N, x, K, 1, dv);
+  close_to("dw of the gate", dgate, begun, dv, K * N);
   free(v), free(f), free(df), free(part), free(dv);
 }
 
-static void check_gradients(const struct problem *q, const float *dy, const atoll_chain_gradients *g) {
+static void check_gradients(const struct problem *q, const float *dy, const atoll_chain_gradients *g,
+                            const float *got_dx) {
   int64_t M = q->p.rows, K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
   double *x = widen(q->x, M * K), *w1 = widen(q->w[0], K * N), *w2 = widen(q->w[1], N * P), *dz = widen(dy, M * P);
   double *h = widen(NULL, M * N), *y = widen(NULL, M * N), *dh = widen(NULL, M * N), *dx = widen(NULL, M * K),
@@ -107,11 +112,11 @@ static void check_gradients(const struct problem *q, const float *dy, const atol
   for (int64_t i = 0; i < M * K; i++)
     dx[i] += through[i];
   free(through);
-  multiply(K, N, M, x, 1, K, dh, N, 1, dw1);
-  multiply(N, P, M, y, 1, N, dz, P, 1, dw2);
-  close_to("dx", g->dx, dx, M * K);
-  close_to("dw of layer 0", g->dw[0], dw1, K * N);
-  close_to("dw of layer 1", g->dw[1], dw2, N * P);
+  multiply(N, K, M, dh, 1, N, x, K, 1, dw1);
+  multiply(P, N, M, dz, 1, P, y, N, 1, dw2);
+  close_to("dx", got_dx, 0, dx, M * K);
+  close_to("dw of layer 0", g->dw[0], begun, dw1, K * N);
+  close_to("dw of layer 1", g->dw[1], begun, dw2, N * P);
   CHECK(!q->v[0] == !!g->db[0]);
   if (g->db[0])
     check_db("db of layer 0", g->db[0], dh, M, N);
@@ -125,9 +130,9 @@ struct parts {
   int64_t n[PARTS];
 };
 
-static struct parts parts_of(const struct problem *q, const atoll_chain_gradients *g) {
+static struct parts parts_of(const struct problem *q, const atoll_chain_gradients *g, const float *dx) {
   int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
-  return (struct parts){{g->dx, g->dw[0], g->dw[1], g->db[0], g->db[1], g->dgate},
+  return (struct parts){{dx, g->dw[0], g->dw[1], g->db[0], g->db[1], g->dgate},
                         {q->p.rows * K, K * N, N * P, N, P, K * N}};
 }
 
@@ -140,35 +145,64 @@ static void keep(const struct parts *p, float **copy) {
   }
 }
 
+/* Gradients of all layers lie in rank 0's segment. */
+static int64_t places(const struct problem *q, const atoll_symmetric *s, atoll_chain_gradients *g) {
+  int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out;
+  float *at = s ? atoll_symmetric_at(s, 0) : NULL;
+  *g = (atoll_chain_gradients){{at, at + N * K},
+                               {q->v[0] ? NULL : at + N * K + P * N, at + N * K + P * N + N},
+                               q->v[0] ? at + N * K + P * N + N + P : NULL};
+  return 2 * N * K + P * N + N + P;
+}
+
+static const float *backward(atoll_chain *c, const struct problem *q, const atoll_symmetric *s, atoll_chain_way way,
+                             const float *dy) {
+  const float *dx = NULL;
+  atoll_chain_gradients g;
+  int64_t n = places(q, s, &g);
+  for (int64_t i = 0; check_rank == 0 && i < n; i++)
+    ((float *)atoll_symmetric_at(s, 0))[i] = begun;
+  CHECK_OK(atoll_chain_backward(c, way, dy, &g, &dx));
+  return dx;
+}
+
 static void problem(int64_t rows, const int64_t *width, atoll_activation a, int claims) {
   struct problem q = make_problem(rows, 2, width, a);
   float *dy = random_floats(99, rows * q.out, 1);
-  const float *y;
+  const float *y, *dx = NULL;
   atoll_chain_gradients g;
   atoll_chain_cut cut = {24, 0};
+  atoll_symmetric *s = NULL;
+  atoll_device *host = NULL;
+  size_t bytes = check_rank == 0 ? (size_t)places(&q, NULL, &g) * sizeof(float) : 0;
+  CHECK_OK(atoll_device_open("cpu", NULL, &host));
+  CHECK_OK(atoll_symmetric_create(comm, host, mem, ATOLL_MEM_GRADIENT, bytes, "of a test", &s));
+  (void)places(&q, s, &g);
   q.p.claims = claims;
   q.p.backward = 1;
   atoll_chain *c = open_chain(comm, mem, &q);
-  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g) == ATOLL_USAGE); /* nothing was run */
-  for (int w = 0; w < ATOLL_CHAIN_WAYS; w++) {                            /* forward is what it is without backward */
+  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g, &dx) == ATOLL_USAGE); /* nothing was run */
+  for (int w = 0; w < ATOLL_CHAIN_WAYS; w++) { /* forward is what it is without backward */
     if (w == ATOLL_CHAIN_BLAS_CHUNKS)
       continue;
     CHECK_OK(atoll_chain_run(c, (atoll_chain_way)w, &cut, rows, q.x, &y));
     CHECK(worst_error(&q, y) < 1e-5);
   }
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, &cut, rows, q.x, &y));
-  CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &g));
-  check_gradients(&q, dy, &g);
-  struct parts parts = parts_of(&q, &g);
+  const atoll_chain_gradients nowhere = {.dw = {g.dw[0]}};
+  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &nowhere, &dx) == ATOLL_USAGE);
+  dx = backward(c, &q, s, ATOLL_CHAIN_SEQUENTIAL, dy);
+  check_gradients(&q, dy, &g, dx);
+  struct parts parts = parts_of(&q, &g, dx);
   float *first[PARTS];
   keep(&parts, first);
   for (int i = 0; i < 10; i++) {
     poison(c, &q);
-    CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g)); /* its tiles become NaN, too */
+    (void)backward(c, &q, s, ATOLL_CHAIN_CTA, dy); /* its tiles become NaN, too */
     CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, rows, q.x, &y));
     CHECK(worst_error(&q, y) < 1e-5);
-    CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g));
-    parts = parts_of(&q, &g);
+    dx = backward(c, &q, s, ATOLL_CHAIN_CTA, dy);
+    parts = parts_of(&q, &g, dx);
     for (int j = 0; j < PARTS; j++)
       CHECK(!parts.at[j] || !memcmp(first[j], parts.at[j], (size_t)parts.n[j] * sizeof **first));
   }
@@ -176,6 +210,8 @@ static void problem(int64_t rows, const int64_t *width, atoll_activation a, int 
     free(first[i]);
   free(dy);
   atoll_chain_destroy(&c);
+  atoll_symmetric_destroy(&s);
+  atoll_device_close(&host);
   CHECK(atoll_mem_current_total(mem) == 0);
   drop_problem(&q);
 }

@@ -3,6 +3,7 @@
 #define ATOLL_LAYER_IMPL_H
 
 #include "atoll/layer.h"
+#include "atoll/symmetric.h"
 
 /* On how many tensor ranks a block is, and how it does its MLP there. */
 typedef struct layer_way {
@@ -54,8 +55,15 @@ void tensor_sum_pieces(const atoll_model *m, int tensor, layer_pieces *out);
  * and the same on all of them. */
 typedef struct layer_mlp layer_mlp;
 atoll_err mlp_check(const atoll_model *m, int tensor);
-atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int rank, int tensor, int64_t *bytes);
-atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, layer_mlp **out);
+atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int tensor, int64_t *bytes);
+/* Where a stage has gradients: buffers of `apart` elements behind one another in its segment of `memory` (NULL: it does
+ * not train), the layer's parameter i from at[i] on. */
+typedef struct mlp_gradients {
+  const atoll_symmetric *memory;
+  int64_t apart, at[LAYER_PARAMS];
+} mlp_gradients;
+atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, const mlp_gradients *gradients,
+                     layer_mlp **out);
 void mlp_destroy(layer_mlp **mlp);
 /* Takes the layer's weights; those that another rank owns are not read. */
 atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e);
@@ -84,9 +92,8 @@ typedef struct layer_call {
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);
 atoll_err tensor_sum(const layer_call *l, void *at);
 atoll_err mlp_forward(const layer_call *l, const void *x, void *y);
+/* And adds to the weights' gradients. */
 atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx, int add);
-/* Adds what this rank owns of the gradients that mlp_input() made. */
-atoll_err mlp_weight(const layer_call *l);
 
 /* One norm over rows of C: LayerNorm, or RMSNorm when beta and mean are NULL. rstd (and mean) [rows] are written by
  * forward and read by the others. */

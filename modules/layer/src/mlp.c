@@ -3,24 +3,26 @@
  *
  * Each of its two matrices is whole on one rank. The chain keeps in shared memory what its backward needs of one run,
  * the last; when another micro-batch, or a validation, came between, backward runs the forward again, which gives the
- * same bits. Every rank sees the same calls, so all decide alike. Weights and their gradients lie there as [in, out],
- * parameters are [out, in]. */
+ * same bits. Every rank sees the same calls, so all decide alike. Gradients of weights are added where their owner has
+ * them, by whichever rank has the time: the stage's gradients lie in symmetric memory. */
+#include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "atoll/ctapipe.h"
 #include "program.h"
 
-enum { FIRST, SECOND, GATE, MATRICES };
+enum { FIRST, SECOND, GATE, FIRST_BIAS, SECOND_BIAS, PARAMS };
 
 struct layer_mlp {
   atoll_chain *chain;
   int rank;
   int64_t in, hidden;
-  int weight[MATRICES], bias[2]; /* where a layer's buffers have them; -1: there is none */
-  atoll_call holds;              /* whose tiles the chain has */
-  int known;                     /* it has any */
-  atoll_chain_gradients gradients;
+  int param[PARAMS];     /* where a layer's buffers have them; -1: there is none */
+  float *grad[PARAMS];   /* of its owner's first buffer of gradients */
+  int64_t apart[PARAMS]; /* elements from there to the owner's next buffer */
+  atoll_call holds;      /* whose tiles the chain has */
+  int known;             /* it has any */
 };
 
 const char *atoll_mlp_name(atoll_mlp mlp) { return mlp == ATOLL_MLP_CTA ? "cta" : "plain"; }
@@ -32,7 +34,7 @@ int atoll_mlp_parse(const char *name, atoll_mlp *mlp) {
   return 0;
 }
 
-static atoll_chain_params params_of(const atoll_model *m, int64_t rows) {
+static atoll_chain_params params_of(const atoll_model *m, int64_t rows, int train) {
   const atoll_model_params *c = atoll_model_config(m);
   atoll_chain_params p;
   atoll_chain_params_init(&p);
@@ -42,7 +44,7 @@ static atoll_chain_params params_of(const atoll_model *m, int64_t rows) {
   atoll_activation gelu = c->family == ATOLL_FAMILY_GPT2 ? ATOLL_ACTIVATION_GELU : ATOLL_ACTIVATION_GELU_ERF;
   p.layer[0] = (atoll_chain_layer){c->width, c->ffn, gate ? ATOLL_ACTIVATION_SWIGLU : gelu, !gate};
   p.layer[1] = (atoll_chain_layer){c->ffn, c->width, ATOLL_ACTIVATION_NONE, !gate};
-  p.backward = 1;
+  p.backward = train;
   return p;
 }
 
@@ -55,8 +57,8 @@ atoll_err mlp_check(const atoll_model *m, int tensor) {
   return ATOLL_OK;
 }
 
-atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int rank, int tensor, int64_t *bytes) {
-  atoll_chain_params p = params_of(m, rows);
+atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int tensor, int64_t *bytes) {
+  atoll_chain_params p = params_of(m, rows, train);
   size_t n = 0;
   ATOLL_TRY(atoll_chain_measure(&p, rank, tensor, &n));
   *bytes = (int64_t)n;
@@ -69,15 +71,37 @@ static atoll_err find_weights(const atoll_model *m, int layer, int tensor, layer
   ATOLL_TRY(program_make(m, layer, ATOLL_POLICY_EXACT2, (layer_way){tensor, ATOLL_MLP_CTA}, &p));
   for (int i = 0; i < p.ops; i++)
     if (p.op[i].kind == OP_MLP) {
-      mlp->weight[FIRST] = p.op[i].weight, mlp->weight[SECOND] = p.op[i].second_weight;
-      mlp->weight[GATE] = p.op[i].gate_weight;
-      mlp->bias[0] = p.op[i].bias, mlp->bias[1] = p.op[i].second_bias;
+      mlp->param[FIRST] = p.op[i].weight, mlp->param[SECOND] = p.op[i].second_weight;
+      mlp->param[GATE] = p.op[i].gate_weight;
+      mlp->param[FIRST_BIAS] = p.op[i].bias, mlp->param[SECOND_BIAS] = p.op[i].second_bias;
     }
   return ATOLL_OK;
 }
 
-atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, layer_mlp **out) {
-  atoll_chain_params p = params_of(m, rows);
+static int layer_of(int param) { return param == SECOND || param == SECOND_BIAS; }
+
+/* Everybody learns where the owners have their gradients. */
+static atoll_err find_gradients(layer_mlp *mlp, const atoll_exec *e, const mlp_gradients *g) {
+  int64_t mine[1 + PARAMS] = {g->apart}, (*all)[1 + PARAMS] = malloc((size_t)layer_degree(e) * sizeof *all);
+  MPI_Comm comm = atoll_comm_mpi(e->tensor);
+  atoll_err err = all ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "places of gradients on %d ranks", layer_degree(e));
+  for (int i = 0; i < PARAMS; i++)
+    mine[1 + i] = mlp->param[i] < 0 ? 0 : g->at[mlp->param[i]];
+  err = atoll_agree(comm, err);
+  if (err == ATOLL_OK)
+    MPI_Allgather(mine, 1 + PARAMS, MPI_INT64_T, all, 1 + PARAMS, MPI_INT64_T, comm);
+  for (int i = 0; i < PARAMS && err == ATOLL_OK; i++) {
+    int owner = atoll_chain_owner(mlp->chain, layer_of(i));
+    mlp->grad[i] = mlp->param[i] < 0 ? NULL : (float *)atoll_symmetric_at(g->memory, owner) + all[owner][1 + i];
+    mlp->apart[i] = all[owner][0];
+  }
+  free(all);
+  return err;
+}
+
+atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, const mlp_gradients *gradients,
+                     layer_mlp **out) {
+  atoll_chain_params p = params_of(m, rows, gradients->memory != NULL);
   layer_mlp *mlp = calloc(1, sizeof *mlp);
   atoll_err err = mlp ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for %zu bytes", sizeof *mlp);
   if (err == ATOLL_OK && (e->kernels->dtype != ATOLL_F32 || !atoll_device_host_memory(e->device)))
@@ -87,8 +111,11 @@ atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_
   err = atoll_agree(atoll_comm_mpi(e->tensor), err);
   if (err == ATOLL_OK)
     err = atoll_chain_create(e->tensor, e->mem, &p, &mlp->chain);
+  if (err == ATOLL_OK && gradients->memory)
+    err = find_gradients(mlp, e, gradients);
   if (err != ATOLL_OK) {
-    free(mlp);
+    if (mlp)
+      mlp_destroy(&mlp);
     return err;
   }
   mlp->rank = layer_rank(e);
@@ -101,7 +128,8 @@ atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_
 void mlp_destroy(layer_mlp **mlp) {
   if (!*mlp)
     return;
-  atoll_chain_destroy(&(*mlp)->chain);
+  if ((*mlp)->chain)
+    atoll_chain_destroy(&(*mlp)->chain);
   free(*mlp);
   *mlp = NULL;
 }
@@ -112,11 +140,11 @@ typedef struct mlp_args {
   layer_mlp *mlp;
   atoll_call call;
   const float *x, *dy;
-  float *to;
+  float *y, *dx;
   int64_t rows;
   int add;
-  const float *w[MATRICES], *bias[2]; /* NULL: the MLP has none, here and below */
-  float *dw[MATRICES], *db[2];
+  const float *param[PARAMS]; /* NULL: the MLP has none */
+  atoll_chain_gradients to;
 } mlp_args;
 
 static atoll_err set_task(void *args, void *stream) {
@@ -124,9 +152,9 @@ static atoll_err set_task(void *args, void *stream) {
   layer_mlp *m = a->mlp;
   (void)stream;
   m->known = 0;
-  ATOLL_TRY(atoll_chain_set_layer(m->chain, 0, a->w[0], 1, m->in, a->bias[0]));
-  ATOLL_TRY(atoll_chain_set_layer(m->chain, 1, a->w[1], 1, m->hidden, a->bias[1]));
-  return a->w[GATE] ? atoll_chain_set_gate(m->chain, 0, a->w[GATE], 1, m->in) : ATOLL_OK;
+  ATOLL_TRY(atoll_chain_set_layer(m->chain, 0, a->param[FIRST], 1, m->in, a->param[FIRST_BIAS]));
+  ATOLL_TRY(atoll_chain_set_layer(m->chain, 1, a->param[SECOND], 1, m->hidden, a->param[SECOND_BIAS]));
+  return a->param[GATE] ? atoll_chain_set_gate(m->chain, 0, a->param[GATE], 1, m->in) : ATOLL_OK;
 }
 
 static atoll_err run(const mlp_args *a, const float **y) {
@@ -143,7 +171,7 @@ static atoll_err forward_task(void *args, void *stream) {
   const float *y = NULL;
   (void)stream;
   ATOLL_TRY(run(a, &y));
-  memcpy(a->to, y, (size_t)(a->rows * a->mlp->in) * sizeof *y);
+  memcpy(a->y, y, (size_t)(a->rows * a->mlp->in) * sizeof *y);
   return ATOLL_OK;
 }
 
@@ -155,43 +183,16 @@ static int holds(const layer_mlp *m, const atoll_call *c) {
 static atoll_err input_task(void *args, void *stream) {
   const mlp_args *a = args;
   layer_mlp *m = a->mlp;
-  const float *y = NULL;
+  const float *y = NULL, *dx = NULL;
   int64_t n = a->rows * m->in;
   (void)stream;
   if (!holds(m, &a->call))
     ATOLL_TRY(run(a, &y));
-  ATOLL_TRY(atoll_chain_backward(m->chain, ATOLL_CHAIN_CTA, a->dy, &m->gradients));
+  ATOLL_TRY(atoll_chain_backward(m->chain, ATOLL_CHAIN_CTA, a->dy, &a->to, &dx));
   if (!a->add)
-    memcpy(a->to, m->gradients.dx, (size_t)n * sizeof *a->to);
+    memcpy(a->dx, dx, (size_t)n * sizeof *dx);
   for (int64_t i = 0; a->add && i < n; i++)
-    a->to[i] += m->gradients.dx[i];
-  return ATOLL_OK;
-}
-
-/* to [out, in] += from [in, out], by squares that stay in the first cache. */
-static void add_turned(float *to, const float *from, int64_t in, int64_t out) {
-  enum { SQUARE = 32 };
-  for (int64_t o0 = 0; o0 < out; o0 += SQUARE)
-    for (int64_t i0 = 0; i0 < in; i0 += SQUARE)
-      for (int64_t o = o0; o < out && o < o0 + SQUARE; o++)
-        for (int64_t i = i0; i < in && i < i0 + SQUARE; i++)
-          to[o * in + i] += from[i * out + o];
-}
-
-static atoll_err weight_task(void *args, void *stream) {
-  const mlp_args *a = args;
-  layer_mlp *m = a->mlp;
-  (void)stream;
-  for (int l = 0; l < 2; l++) {
-    int64_t in = l ? m->hidden : m->in, out = l ? m->in : m->hidden;
-    if (atoll_chain_owner(m->chain, l) != m->rank)
-      continue;
-    add_turned(a->dw[l], m->gradients.dw[l], in, out);
-    if (l == 0 && a->dw[GATE])
-      add_turned(a->dw[GATE], m->gradients.dgate, in, out);
-    for (int64_t o = 0; a->db[l] && o < out; o++)
-      a->db[l][o] += m->gradients.db[l][o];
-  }
+    a->dx[i] += dx[i];
   return ATOLL_OK;
 }
 
@@ -202,29 +203,32 @@ static atoll_err submit(const atoll_exec *e, atoll_task task, const mlp_args *a)
 atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e) {
   layer_mlp *m = b->mlp;
   mlp_args a = {.mlp = m};
-  for (int i = 0; i < MATRICES; i++)
-    a.w[i] = m->weight[i] < 0 ? NULL : b->weight[m->weight[i]];
-  for (int l = 0; l < 2; l++)
-    a.bias[l] = m->bias[l] < 0 ? NULL : b->weight[m->bias[l]];
+  for (int i = 0; i < PARAMS; i++)
+    a.param[i] = m->param[i] < 0 ? NULL : b->weight[m->param[i]];
   return submit(e, set_task, &a);
 }
 
 atoll_err mlp_forward(const layer_call *l, const void *x, void *y) {
-  mlp_args a = {.mlp = l->b->mlp, .call = *l->c, .x = x, .to = y, .rows = l->R};
+  mlp_args a = {.mlp = l->b->mlp, .call = *l->c, .x = x, .y = y, .rows = l->R};
   return submit(l->e, forward_task, &a);
 }
 
-atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx, int add) {
-  mlp_args a = {.mlp = l->b->mlp, .call = *l->c, .x = x, .dy = dy, .to = dx, .rows = l->R, .add = add};
-  return submit(l->e, input_task, &a);
+static float *grad_of(const layer_mlp *m, int param, int partial) {
+  return m->grad[param] ? m->grad[param] + partial * m->apart[param] : NULL;
 }
 
-atoll_err mlp_weight(const layer_call *l) {
-  layer_mlp *m = l->b->mlp;
-  mlp_args a = {.mlp = m};
-  for (int i = 0; i < MATRICES; i++)
-    a.dw[i] = m->weight[i] < 0 ? NULL : l->b->grad[m->weight[i]];
-  for (int i = 0; i < 2; i++)
-    a.db[i] = m->bias[i] < 0 ? NULL : l->b->grad[m->bias[i]];
-  return submit(l->e, weight_task, &a);
+atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx, int add) {
+  const layer_mlp *m = l->b->mlp;
+  int k = l->b->partial;
+  mlp_args a = {.mlp = l->b->mlp,
+                .call = *l->c,
+                .x = x,
+                .dy = dy,
+                .dx = dx,
+                .rows = l->R,
+                .add = add,
+                .to = {{grad_of(m, FIRST, k), grad_of(m, SECOND, k)},
+                       {grad_of(m, FIRST_BIAS, k), grad_of(m, SECOND_BIAS, k)},
+                       grad_of(m, GATE, k)}};
+  return submit(l->e, input_task, &a);
 }

@@ -217,8 +217,6 @@ static atoll_err mlp_op_input(const op_run *r) {
   return mlp_input(r->l, in_of(r, 0), d_out(r), d_in(r, 0), r->step->add[0]);
 }
 
-static atoll_err mlp_op_weight(const op_run *r) { return mlp_weight(r->l); }
-
 /* ---- residual ---- */
 
 static atoll_err residual_forward(const op_run *r) {
@@ -336,7 +334,7 @@ const op_type op_types[OP_KINDS] = {
     [OP_GATE] = {0, 1, NEED_IN, 0, gate_forward, gate_input, NULL},
     [OP_DROP] = {0, 1, 0, 0, drop_forward, drop_input, NULL},
     [OP_RESIDUAL] = {1, 0, 0, 0, residual_forward, residual_input, NULL},
-    [OP_MLP] = {1, 0, NEED_IN, 0, mlp_op_forward, mlp_op_input, mlp_op_weight},
+    [OP_MLP] = {1, 0, NEED_IN, 0, mlp_op_forward, mlp_op_input, NULL},
     [OP_NORM_HAT] = {0, 0, NEED_EXTRA, NEED_EXTRA, hat_forward, hat_input, hat_weight},
     [OP_AFFINE] = {0, 0, 0, 0, affine_forward, NULL, NULL},
     [OP_ATTENTION_KEPT] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_kept_forward, attention_kept_input,

@@ -53,8 +53,9 @@ struct atoll_stage {
   int blocks;    /* a parameter is one, or several behind one another where tensor ranks divide it */
   int *block_of; /* parameter's index */
   atoll_tensor *view[4];
-  layer_mlp **mlp; /* of each layer, NULL where it is plain */
-  int changed;     /* parameters, since the MLPs took theirs */
+  layer_mlp **mlp;         /* of each layer, NULL where it is plain */
+  atoll_symmetric *shared; /* gradients, where pipelined MLPs add to them on all tensor ranks; NULL: grad's own */
+  int changed;             /* parameters, since the MLPs took theirs */
 };
 
 static int64_t padded_elements(int64_t n) { return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS; }
@@ -163,6 +164,22 @@ static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int z
   return ATOLL_OK;
 }
 
+static int shares_gradients(const atoll_stage *s, atoll_mem *mem) {
+  return s->train && s->way.mlp == ATOLL_MLP_CTA && !atoll_mem_counting(mem);
+}
+
+/* Collective over tensor ranks. */
+static atoll_err share_gradients(atoll_stage *s, atoll_mem *mem) {
+  size_t each = (size_t)s->grads * sizeof(float);
+  if (!shares_gradients(s, mem))
+    return ATOLL_OK;
+  ATOLL_TRY(atoll_symmetric_create(s->e.tensor, s->e.device, mem, ATOLL_MEM_GRADIENT, each * (size_t)s->partials,
+                                   "of gradients", &s->shared));
+  for (int i = 0; i < s->partials; i++)
+    s->grad[i] = (float *)atoll_symmetric_at(s->shared, s->tensor_rank) + i * s->grads;
+  return ATOLL_OK;
+}
+
 /* Every byte of a stage's accounts is taken here, for real stages and for atoll_stage_bytes() alike. */
 static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
   struct sizes z = sizes_of(s);
@@ -175,7 +192,7 @@ static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
     s->slot = calloc((size_t)s->slots, sizeof *s->slot);
     if (!s->grad || !s->slot)
       return atoll_fail(ATOLL_NOMEM, "no memory for the lists of a stage");
-    for (int i = 0; i < s->partials; i++)
+    for (int i = 0; i < s->partials && !shares_gradients(s, mem); i++)
       ATOLL_TRY(take(mem, ATOLL_MEM_GRADIENT, 4 * s->grads, 1, &s->grad[i]));
     for (int i = 0; i < 2; i++)
       ATOLL_TRY(take(mem, ATOLL_MEM_OPTIMIZER, 4 * s->params, 1, &s->moment[i]));
@@ -229,8 +246,9 @@ static void release(atoll_stage *s, atoll_mem *mem) {
   atoll_mem_free(mem, &s->carried);
   for (int i = 0; s->slot && i < s->slots; i++)
     atoll_mem_free(mem, &s->slot[i].base);
-  for (int i = 0; s->grad && i < s->partials; i++)
+  for (int i = 0; s->grad && i < s->partials && !s->shared; i++)
     atoll_mem_free(mem, &s->grad[i]);
+  atoll_symmetric_destroy(&s->shared);
   atoll_mem_free(mem, &s->copy);
   atoll_mem_free(mem, &s->param);
   for (int k = 0; k < 4; k++)
@@ -275,6 +293,13 @@ static int pipelined(const atoll_stage *s, int layer) {
   return s->way.mlp == ATOLL_MLP_CTA && atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_BLOCK;
 }
 
+static atoll_err make_mlp(atoll_stage *s, int layer) {
+  mlp_gradients g = {s->shared, s->grads, {0}};
+  for (int i = 0; i < LAYER_PARAMS; i++)
+    g.at[i] = s->offset[s->map[(layer - s->first) * LAYER_PARAMS + i]];
+  return mlp_create(s->m, layer, s->B * s->S, &s->e, &g, &s->mlp[layer - s->first]);
+}
+
 /* Collective over tensor ranks, which have come this far all or not at all. */
 static atoll_err make_mlps(atoll_stage *s) {
   s->mlp = calloc((size_t)(s->last - s->first), sizeof *s->mlp);
@@ -282,7 +307,7 @@ static atoll_err make_mlps(atoll_stage *s) {
     return atoll_fail(ATOLL_NOMEM, "no memory for a list of %d layers", s->last - s->first);
   for (int l = s->first; l < s->last; l++)
     if (pipelined(s, l))
-      ATOLL_TRY(mlp_create(s->m, l, s->B * s->S, &s->e, &s->mlp[l - s->first]));
+      ATOLL_TRY(make_mlp(s, l));
   s->changed = 1;
   return ATOLL_OK;
 }
@@ -299,7 +324,7 @@ atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p, i
   int64_t one = 0;
   for (int l = s->first; l < s->last; l++)
     if (pipelined(s, l)) {
-      ATOLL_TRY_GOTO(err, done, mlp_bytes(m, s->B * s->S, s->tensor_rank, s->way.tensor, &one));
+      ATOLL_TRY_GOTO(err, done, mlp_bytes(m, s->B * s->S, s->train, s->tensor_rank, s->way.tensor, &one));
       bytes[ATOLL_MEM_COMM] += one;
     }
 done:
@@ -330,6 +355,10 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
   s->e.work = NULL;
   atoll_err err;
   err = allocate(s, e->mem);
+  if (s->way.mlp == ATOLL_MLP_CTA)
+    err = atoll_agree(atoll_comm_mpi(e->tensor), err);
+  if (err == ATOLL_OK)
+    err = share_gradients(s, e->mem);
   if (err == ATOLL_OK)
     err = views(s);
   if (s->way.mlp == ATOLL_MLP_CTA)
@@ -385,6 +414,7 @@ static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_bu
   int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
   memset(b, 0, sizeof *b);
   b->mlp = s->mlp[layer - s->first];
+  b->partial = partial;
   for (int i = 0; i < k; i++) {
     int at = s->map[(layer - s->first) * LAYER_PARAMS + i];
     b->weight[i] = s->copy ? (const void *)copy_of(s, at) : s->param + s->offset[at];

@@ -114,19 +114,20 @@ ATOLL_API double atoll_chain_device_seconds(const atoll_chain *chain);
 /** How devices' memory is shared: atoll_symmetric_transport() of it, or of the host's. */
 ATOLL_API const char *atoll_chain_transport(const atoll_chain *chain);
 
-/** All readable by every rank until its next backward of the chain. */
+/** Where gradients of weights are added, in memory that all ranks of the chain share (symmetric.h): each rank names the
+ * same places as it addresses them. */
 typedef struct atoll_chain_gradients {
-  const float *dx;            /* [rows, in] */
-  const float *dw[2], *db[2]; /* [in, out], [out] of each layer; overwritten, not added to */
-  const float *dgate;         /* [in, out] of V of the first layer; NULL: it has none */
+  float *dw[2], *db[2]; /* [out, in], [out] of each layer; db NULL: it has no bias */
+  float *dgate;         /* [out, in] of V of the first layer; NULL: it has none */
 } atoll_chain_gradients;
 
 /** Collective: gradients of the last run, which was sequential or cta, given dy [rows, out] (the same numbers on every
- * rank). `way` is one of these two and both give the same bits: sums over rows are taken in panels, in order. The
- * layers turned are a chain from dy to dx, and the gradients of weights are tiles that whoever has nothing better to do
- * takes. Errors as atoll_chain_run(). */
+ * rank). Those of weights are added to what lies in `to` (borrowed); *dx [rows, in] is borrowed and readable by every
+ * rank until its next backward of the chain. `way` is sequential or cta and both give the same bits: sums over rows
+ * continue what was there, row by row. The layers turned are a chain from dy to dx, and the gradients of weights are
+ * tiles that whoever has nothing better to do takes. Errors as atoll_chain_run(); USAGE: a place is missing. */
 ATOLL_API atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
-                                         atoll_chain_gradients *out);
+                                         const atoll_chain_gradients *to, const float **dx);
 
 typedef struct atoll_chain_setting {
   atoll_chain_way way;
