@@ -73,6 +73,7 @@ const char *rt_size(rt_emitter *em, const atoll_sym *e);
 const char *rt_count(rt_emitter *em, int axes, const atoll_sym *const *shape, int first);
 const char *rt_storage_type(atoll_dtype t);
 const char *rt_compute_type(atoll_dtype t);
+int rt_is_single(atoll_dtype t); /* computed as float */
 /* v of the type of computation of `from`, rounded to type t, in t's type of computation. */
 const char *rt_rounded(rt_emitter *em, atoll_dtype from, atoll_dtype t, const char *v);
 /* What assigns a rounded value to memory of type t. */
@@ -87,6 +88,8 @@ int rt_is_blocked(const rt_emitter *em, const atoll_rt *x, int k);
 /* The value at positions at[0 .. n-1], to which the operand's trailing axes are broadcast, in its type of computation.
  */
 const char *rt_element_text(rt_emitter *em, const rt_operand *o, int n, const char *const *at);
+/* The element at a linear position of memory; the operand has one axis from then on. */
+const char *rt_loaded(rt_emitter *em, rt_operand *o, const char *at);
 /* A pointer to a dense array; a literal gets one. */
 const char *rt_pointer(rt_emitter *em, const rt_operand *o);
 /* A pointer to the value of src at this point (texts by dimension); "p12" in a member's own group is not looked for. */
@@ -108,6 +111,11 @@ void rt_declare(rt_emitter *em, const atoll_rt *x);
 void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x);
 /* Any other operation. */
 void rt_emit_op(rt_emitter *em, const atoll_rt *x);
+/* A contraction: loops, or a product of the library (emit_einsum.c). */
+void rt_emit_einsum(rt_emitter *em, const atoll_rt *x);
+/* The operand of a contraction that is read from its blocks, or -1: at most one. */
+int rt_blocked_operand(const rt_emitter *em, const atoll_rt *x);
+void rt_simd(rt_emitter *em); /* the next loop has no dependences */
 /* "p12": where member x's value is. */
 const char *rt_place(rt_emitter *em, const atoll_rt *x);
 /* for (int64_t i = 0; i < n; i++) { */

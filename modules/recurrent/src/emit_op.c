@@ -11,9 +11,7 @@ enum { ELEMENT_WORK = 4 }; /* operations of an element of a map, roughly */
 
 static const char *const axis_name[RT_AXES] = {"i0", "i1", "i2", "i3", "i4", "i5", "i6", "i7", "i8", "i9"};
 
-static int is_single(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_BF16; }
-
-static void simd(rt_emitter *em) { rt_line(em, "_Pragma(\"omp simd\")"); }
+void rt_simd(rt_emitter *em) { rt_line(em, "_Pragma(\"omp simd\")"); }
 
 /* Before a loop over elements of this shape, outermost or (simd) the only one: threads share it if they are many. */
 static void share_elements(rt_emitter *em, int axes, const atoll_sym *const *shape, const char *vector) {
@@ -22,7 +20,7 @@ static void share_elements(rt_emitter *em, int axes, const atoll_sym *const *sha
     known *= rt_is_const(shape[k], &extent) ? extent : RT_PARALLEL;
   if (known * ELEMENT_WORK < RT_PARALLEL) {
     if (*vector)
-      simd(em);
+      rt_simd(em);
     return;
   }
   const char *parts = rt_text(em, "rt_parts(r, %s * %d)", rt_count(em, axes, shape, 0), ELEMENT_WORK);
@@ -63,12 +61,12 @@ int rt_is_fused(const rt_emitter *em, const atoll_rt *x, int k) {
 
 static const char *float_or_double(rt_emitter *em, const atoll_rt *x, const char *single, const char *twice,
                                    const char *a) {
-  return rt_text(em, "%s(%s)", is_single(x->dtype) ? single : twice, a);
+  return rt_text(em, "%s(%s)", rt_is_single(x->dtype) ? single : twice, a);
 }
 
 /* Of elements a, b, c in the type of computation; not rounded. */
 static const char *formula(rt_emitter *em, const atoll_rt *x, const char *const *a) {
-  const char *one = is_single(x->dtype) ? "f" : "";
+  const char *one = rt_is_single(x->dtype) ? "f" : "";
   switch (x->op) {
   case RT_NEG:
     return rt_text(em, "-(%s)", a[0]);
@@ -130,8 +128,7 @@ static const char *linear(rt_emitter *em, int axes, const atoll_sym *const *shap
   return s;
 }
 
-/* Memory read at a linear position. */
-static const char *loaded(rt_emitter *em, rt_operand *o, const char *at) {
+const char *rt_loaded(rt_emitter *em, rt_operand *o, const char *at) {
   if (o->kind != RT_MEMORY)
     return rt_element_text(em, o, 0, NULL);
   o->axes = 1;
@@ -159,7 +156,7 @@ static const char *map_value(rt_emitter *em, const atoll_rt *x, rt_operand *o, c
       to[x->order[k]] = at[k];
     return rt_element_text(em, &o[0], x->axes, to);
   case RT_RESHAPE:
-    return o[0].kind == RT_SCALAR ? o[0].base : loaded(em, &o[0], linear(em, x->axes, x->shape, at));
+    return o[0].kind == RT_SCALAR ? o[0].base : rt_loaded(em, &o[0], linear(em, x->axes, x->shape, at));
   case RT_SLICE:
     return shifted_element(em, &o[0], x->axes, at, x->axis, rt_expression(em, x->start[0], NULL));
   case RT_PAD: {
@@ -267,7 +264,7 @@ void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {
       if (k == 0)
         share_elements(em, axes, x[0]->shape, axes == 1 ? " simd" : "");
       else if (k == axes - 1)
-        simd(em);
+        rt_simd(em);
       rt_loop(em, axis_name[k], rt_size(em, x[0]->shape[k]));
     }
   }
@@ -321,7 +318,7 @@ static void reduce(rt_emitter *em, const atoll_rt *x) {
     rt_loop(em, "k", n);
     for (int k = x->axis; k < x->axes; k++) {
       if (k == x->axes - 1)
-        simd(em);
+        rt_simd(em);
       rt_loop(em, axis_name[k], rt_size(em, x->shape[k]));
     }
     const char *t = rt_text(em, "t%d[%s]", w, linear(em, x->axes - x->axis, x->shape + x->axis, axis_name + x->axis));
@@ -364,311 +361,6 @@ static void argmax(rt_emitter *em, const atoll_rt *x) {
     rt_close(em);
 }
 
-/* ---- contractions ---- */
-
-struct label {
-  char name;
-  int summed;
-  const atoll_sym *extent;
-  const char *stride[3]; /* of a, b and y; NULL: not there */
-};
-
-struct contraction {
-  rt_operand o[3];
-  struct label label[2 * RT_AXES];
-  int labels;
-  int blocks; /* operand that lies in blocks, or -1 */
-  int walk;   /* the label that walks over them: within a block; `first` is how far it is in the slice */
-  int shared; /* the label whose values threads share, or -1 */
-};
-
-/* The operand of a contraction that is read from its blocks, or -1: at most one. */
-static int blocked_operand(const rt_emitter *em, const atoll_rt *x) {
-  for (int k = 0; x->op == RT_EINSUM && k < x->inputs; k++)
-    if (!rt_is_member(em, &x->in[k]) && rt_is_blocked(em, x, k))
-      return k;
-  return -1;
-}
-
-static void add_labels(rt_emitter *em, struct contraction *c, int i, const char *names) {
-  for (int k = 0; k < c->o[i].axes; k++) {
-    int l = 0;
-    while (l < c->labels && c->label[l].name != names[k])
-      l++;
-    if (l == c->labels)
-      c->label[c->labels++] = (struct label){.name = names[k], .summed = 1, .extent = c->o[i].shape[k]};
-    c->label[l].stride[i] = c->o[i].stride[k] ? c->o[i].stride[k] : rt_count(em, c->o[i].axes, c->o[i].shape, k + 1);
-    if (i == 2)
-      c->label[l].summed = 0;
-  }
-}
-
-/* The variable of a label; `ahead` values further. */
-static const char *label_at(rt_emitter *em, const struct contraction *c, int l, int i, int ahead) {
-  const char *s = rt_text(em, "l%c", c->label[l].name);
-  if (l == c->walk && i != c->blocks)
-    s = rt_text(em, "first + %s", s);
-  return ahead || l == c->walk ? rt_text(em, ahead ? "(%s + %d)" : "(%s)", s, ahead) : s;
-}
-
-/* Where an operand's element is; label `repeated` counts from its loop's variable on. */
-static const char *contraction_at(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
-  const char *s = NULL;
-  for (int l = 0; l < c->labels; l++)
-    if (c->label[l].stride[i]) {
-      const char *term =
-          rt_text(em, "%s * %s", label_at(em, c, l, i, l == repeated ? ahead : 0), c->label[l].stride[i]);
-      s = s ? rt_text(em, "%s + %s", s, term) : term;
-    }
-  return s ? s : "0";
-}
-
-static const char *contraction_element(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
-  const rt_operand *o = &c->o[i];
-  rt_operand flat = *o;
-  if (o->kind == RT_FORMULA) {
-    em->err = atoll_fail(ATOLL_INTERNAL, "emission: a contraction of a formula");
-    return "0";
-  }
-  if (o->kind == RT_BLOCKS) {
-    flat.kind = RT_MEMORY;
-    flat.base = "block";
-  }
-  return loaded(em, &flat, contraction_at(em, c, i, repeated, ahead));
-}
-
-static int is_stride(const char *s, const char *is) { return s && strcmp(s, is) == 0; }
-
-/* The summed label whose elements lie next to each other in both operands, or -1. */
-static int dot_label(const struct contraction *c) {
-  for (int l = 0; l < c->labels; l++)
-    if (c->label[l].summed && is_stride(c->label[l].stride[0], "1") && is_stride(c->label[l].stride[1], "1"))
-      return l;
-  return -1;
-}
-
-/* The label of the result whose elements lie next to each other in it and in operands that have it, or -1. */
-static int row_label(const struct contraction *c) {
-  for (int l = 0; l < c->labels; l++) {
-    const char *const *s = c->label[l].stride;
-    if (is_stride(s[2], "1") && (!s[0] || is_stride(s[0], "1")) && (!s[1] || is_stride(s[1], "1")))
-      return l;
-  }
-  return -1;
-}
-
-/* Elements of an operand, as far as they are known; a dynamic axis counts as 64. */
-static double weight(const rt_operand *o) {
-  double n = 1;
-  int64_t extent;
-  for (int k = 0; k < o->axes; k++)
-    n *= rt_is_const(o->shape[k], &extent) ? (double)extent : 64;
-  return n;
-}
-
-static int is_unit(const struct label *l) {
-  int64_t extent;
-  return rt_is_const(l->extent, &extent) && extent == 1;
-}
-
-/* Outer loops: first that over blocks, then the labels of the larger operand in its order, so that it is read as it
- * lies, then the others, and inside those of one element, which are no loops. */
-static int outer_order(const struct contraction *c, const char *const *names, int inner, int *order) {
-  int big = c->blocks >= 0 ? c->blocks : weight(&c->o[1]) > weight(&c->o[0]), n = 0;
-  if (c->walk >= 0)
-    order[n++] = c->walk;
-  for (int k = 0; k < c->o[big].axes; k++)
-    for (int l = 0; l < c->labels; l++)
-      if (c->label[l].name == names[big][k] && l != inner && l != c->walk && !is_unit(&c->label[l]))
-        order[n++] = l;
-  for (int l = 0; l < c->labels; l++)
-    if (l != inner && !c->label[l].stride[big] && !is_unit(&c->label[l]))
-      order[n++] = l;
-  for (int l = 0; l < c->labels; l++)
-    if (l != inner && l != c->walk && is_unit(&c->label[l]))
-      order[n++] = l;
-  return n;
-}
-
-/* Threads share the outermost loop when it is over the result, so that each reads a part of what there is; else the
- * longest loop over the result. Small contractions are not shared: -1. */
-static int shared_label(const struct contraction *c, const int *order, int n) {
-  int64_t extent, work = 1, longest = 1;
-  int found = -1;
-  for (int l = 0; l < c->labels; l++)
-    work *= rt_is_const(c->label[l].extent, &extent) ? extent : RT_PARALLEL;
-  if (work < RT_PARALLEL || n == 0)
-    return -1;
-  if (!c->label[order[0]].summed)
-    return order[0];
-  for (int k = 0; k < n; k++)
-    if (!c->label[order[k]].summed && rt_is_const(c->label[order[k]].extent, &extent) && extent > longest) {
-      longest = extent;
-      found = order[k];
-    }
-  return found;
-}
-
-/* An operand without the inner label is one number in the inner loop, and is read before it: as far as the compiler
- * knows, the loop could write it. */
-static void hoist_factors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times,
-                          const char **factor) {
-  const int k = c->label[inner].stride[0] ? 1 : 0;
-  if (c->label[inner].stride[k])
-    return;
-  const char *type = is_single(c->o[k].dtype) ? "float" : "double";
-  for (int u = 0; u < times; u++) {
-    factor[u] = rt_text(em, "f%d", u);
-    rt_line(em, "const %s %s = %s;", type, factor[u], contraction_element(em, c, k, repeated, u));
-  }
-}
-
-/* factor: of the operand that is not read in the loop, or NULL. */
-static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int repeated,
-                               int ahead, const char *factor, const char *sum) {
-  const char *v[2];
-  for (int k = 0; k < 2; k++)
-    v[k] = factor && !c->label[inner].stride[k] ? factor : contraction_element(em, c, k, repeated, ahead);
-  return is_single(x->dtype) ? rt_text(em, "RT_FMA(%s, %s, %s)", v[0], v[1], sum)
-                             : rt_text(em, "%s + %s * %s", sum, v[0], v[1]);
-}
-
-/* The innermost loop, for `times` values of label `repeated` at once. */
-static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
-                      int times, int w) {
-  const char *reduced = NULL, *sum[8], *to[8], *factor[8] = {NULL};
-  for (int u = 0; u < times; u++) {
-    to[u] = rt_text(em, "t%d[%s]", w, contraction_at(em, c, 2, repeated, u));
-    sum[u] = dot ? rt_text(em, "sum%d", u) : to[u];
-    reduced = u ? rt_text(em, "%s, %s", reduced, sum[u]) : sum[u];
-    if (dot)
-      rt_line(em, "%s %s = 0;", rt_compute_type(x->dtype), sum[u]);
-  }
-  if (inner >= 0 && !dot)
-    hoist_factors(em, c, inner, repeated, times, factor);
-  if (dot)
-    rt_line(em, "_Pragma(\"omp simd reduction(+:%s)\")", reduced);
-  else if (inner >= 0)
-    simd(em);
-  if (inner >= 0)
-    rt_loop(em, rt_text(em, "l%c", c->label[inner].name), rt_size(em, c->label[inner].extent));
-  for (int u = 0; u < times; u++) {
-    const char *value = add_product(em, x, c, inner, repeated, u, factor[u], sum[u]);
-    int first = u;
-    while (u + 1 < times && strcmp(sum[u + 1], sum[first]) == 0) { /* all go to one sum */
-      u++;
-      value = add_product(em, x, c, inner, repeated, u, factor[u], value);
-    }
-    rt_line(em, "%s = %s;", sum[first], value);
-  }
-  if (inner >= 0)
-    rt_close(em);
-  for (int u = 0; u < times && dot; u++)
-    rt_line(em, "%s += %s;", to[u], sum[u]);
-}
-
-static void read_contraction(rt_emitter *em, const atoll_rt *x, struct contraction *c, const char *names[3]) {
-  const char *comma = strchr(x->spec, ',');
-  names[0] = x->spec;
-  names[1] = comma + 1;
-  names[2] = strstr(comma, "->") + 2;
-  *c = (struct contraction){.labels = 0, .blocks = blocked_operand(em, x), .walk = -1};
-  for (int k = 0; k < 2; k++)
-    c->o[k] = k == c->blocks ? rt_blocks_of(em, x, k) : rt_operand_of(em, x, k, 0);
-  c->o[2] = (rt_operand){.kind = RT_MEMORY, .dtype = x->dtype, .axes = x->axes};
-  memcpy(c->o[2].shape, x->shape, sizeof c->o[2].shape);
-  for (int i = 0; i < 3; i++)
-    add_labels(em, c, i, names[i]);
-  for (int l = 0; l < c->labels && c->blocks >= 0; l++)
-    if (c->label[l].name == names[c->blocks][0])
-      c->walk = l;
-}
-
-/* Ends of a label's loop: a thread's part of the one that threads share. */
-static const char *label_from(const struct contraction *c, int l) { return l == c->shared ? "from" : "0"; }
-static const char *label_to(rt_emitter *em, const struct contraction *c, int l) {
-  return l == c->shared ? "to" : rt_size(em, c->label[l].extent);
-}
-
-/* The loop over blocks: in it, "block" is where one begins in memory, `first` where its part of the slice begins. */
-static void open_blocks(rt_emitter *em, const struct contraction *c) {
-  const rt_operand *o = &c->o[c->blocks];
-  const char *one = rt_count(em, o->axes, o->shape, 1), *type = rt_storage_type(o->dtype);
-  rt_line(em, "const int64_t stop = %s + %s;", o->lo, label_to(em, c, c->walk));
-  rt_open(em, "for (int64_t at = %s + %s, next; at < stop; at = next)", o->lo, label_from(c, c->walk));
-  rt_line(em, "next = rt_min(stop, (at / %" PRId64 " + 1) * %" PRId64 ");", o->size, o->size);
-  rt_line(em, "const int64_t first = at - %s, count = next - at;", o->lo);
-  rt_line(em, "const %s *block = %s[at / %" PRId64 " - %s / %" PRId64 "] + at %% %" PRId64 " * %s;", type, o->base,
-          o->size, o->lo, o->size, o->size, one);
-}
-
-/* All loops. The outermost takes four values at a time, which share what the inner loops read, and then the rest. */
-static void contract(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const int *order, int n, int inner,
-                     int dot, int w) {
-  enum { AT_ONCE = 4 };
-  const int first = n ? order[0] : -1;
-  const char *i = n ? rt_text(em, "l%c", c->label[first].name) : NULL, *to = NULL;
-  if (c->walk >= 0)
-    open_blocks(em, c);
-  if (n)
-    to = c->walk >= 0 ? "count" : label_to(em, c, first);
-  if (n)
-    rt_line(em, "int64_t %s = %s;", i, c->walk >= 0 ? "0" : label_from(c, first));
-  for (int times = n ? AT_ONCE : 1; times >= 1; times -= AT_ONCE - 1) {
-    if (n)
-      rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, to, i, times);
-    for (int k = 1; k < n; k++) {
-      const char *l = rt_text(em, "l%c", c->label[order[k]].name);
-      rt_open(em, "for (int64_t %s = %s; %s < %s; %s++)", l, label_from(c, order[k]), l, label_to(em, c, order[k]), l);
-    }
-    innermost(em, x, c, inner, dot, first, times, w);
-    for (int k = 0; k < n; k++)
-      rt_close(em);
-  }
-  if (c->walk >= 0)
-    rt_close(em);
-}
-
-static void einsum(rt_emitter *em, const atoll_rt *x) {
-  const char *names[3], *count = rt_count(em, x->axes, x->shape, 0), *type = rt_compute_type(x->dtype);
-  struct contraction c;
-  int order[2 * RT_AXES];
-  read_contraction(em, x, &c, names);
-  /* Sums are kept in the type of computation; where that is the type of storage, in place. */
-  const char *y = rt_place(em, x);
-  int own = strcmp(type, rt_storage_type(x->dtype)) != 0, w = em->names++;
-  if (own) {
-    rt_line(em, "%s *t%d = (%s *)rt_space(r, %s * (int64_t)sizeof(%s));", type, w, type, count, type);
-    rt_line(em, "if (!t%d)", w);
-    rt_line(em, "  return r->error(r);");
-  } else {
-    rt_line(em, "%s *t%d = %s;", type, w, y);
-  }
-  rt_loop(em, "i", count);
-  rt_line(em, "t%d[i] = 0;", w);
-  rt_close(em);
-  int dot = dot_label(&c), inner = dot >= 0 ? dot : row_label(&c), n = outer_order(&c, names, inner, order);
-  c.shared = shared_label(&c, order, n);
-  if (c.shared >= 0) {
-    const char *work = "1", *all = rt_size(em, c.label[c.shared].extent);
-    for (int l = 0; l < c.labels; l++)
-      work = rt_text(em, "%s * %s", work, rt_size(em, c.label[l].extent));
-    rt_line(em, "const int parts = rt_parts(r, %s);", work);
-    rt_line(em, "_Pragma(\"omp parallel for num_threads(parts) if (parts > 1)\")");
-    rt_open(em, "for (int part = 0; part < parts; part++)");
-    rt_line(em, "const int64_t from = %s * part / parts, to = %s * (part + 1) / parts;", all, all);
-  }
-  contract(em, x, &c, order, n, inner, dot >= 0, w);
-  if (c.shared >= 0)
-    rt_close(em);
-  if (own) {
-    rt_loop(em, "i", count);
-    rt_line(em, "%s[i] = %s;", y,
-            rt_stored(em, x->dtype, rt_rounded(em, x->dtype, x->dtype, rt_text(em, "t%d[i]", w))));
-    rt_close(em);
-  }
-}
-
 /* ---- rows of a table ---- */
 
 static void rows(rt_emitter *em, const atoll_rt *x) {
@@ -689,11 +381,11 @@ static void rows(rt_emitter *em, const atoll_rt *x) {
   } else {
     rt_operand to = {.kind = RT_MEMORY, .dtype = x->dtype, .base = y},
                from = {.kind = RT_MEMORY, .dtype = x->dtype, .base = p};
-    simd(em);
+    rt_simd(em);
     rt_loop(em, "k", width);
     const char *place = rt_text(em, "row * %s + k", width);
     const char *sum =
-        rt_text(em, "%s + %s", loaded(em, &to, place), loaded(em, &from, rt_text(em, "i * %s + k", width)));
+        rt_text(em, "%s + %s", rt_loaded(em, &to, place), rt_loaded(em, &from, rt_text(em, "i * %s + k", width)));
     rt_line(em, "%s[%s] = %s;", y, place, rt_stored(em, x->dtype, rt_rounded(em, x->dtype, x->dtype, sum)));
     rt_close(em);
   }
@@ -889,7 +581,7 @@ static void pick(rt_emitter *em, const atoll_rt *x) {
     at = k ? rt_text(em, "(%s) * %s + %s", at, p.extent[k], i) : i;
   }
   rt_loop(em, "i", count);
-  rt_line(em, "t%d[i] += %s;", w, loaded(em, &o, rt_text(em, "(%s) * %s + i", at, count)));
+  rt_line(em, "t%d[i] += %s;", w, rt_loaded(em, &o, rt_text(em, "(%s) * %s + i", at, count)));
   rt_close(em);
   while (p.closes-- > 0)
     rt_close(em);
@@ -909,7 +601,7 @@ void rt_declare(rt_emitter *em, const atoll_rt *x) {
     return;
   int dense = x->op == RT_CALL || x->op == RT_SINK || x->op == RT_TAKE || x->op == RT_SCATTER || x->op == RT_RESHAPE;
   for (int k = 0; k < x->inputs; k++)
-    if (k == blocked_operand(em, x))
+    if (k == rt_blocked_operand(em, x))
       (void)rt_blocks_of(em, x, k);
     else if (!rt_is_member(em, &x->in[k]))
       (void)rt_operand_of(em, x, k, dense);
@@ -927,7 +619,7 @@ void rt_emit_op(rt_emitter *em, const atoll_rt *x) {
     argmax(em, x);
     break;
   case RT_EINSUM:
-    einsum(em, x);
+    rt_emit_einsum(em, x);
     break;
   case RT_TAKE:
   case RT_SCATTER:

@@ -126,14 +126,14 @@ const char *rt_storage_type(atoll_dtype t) {
   return name[t];
 }
 
-static int is_single(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_BF16; }
+int rt_is_single(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_BF16; }
 
-const char *rt_compute_type(atoll_dtype t) { return is_single(t) ? "float" : "double"; }
+const char *rt_compute_type(atoll_dtype t) { return rt_is_single(t) ? "float" : "double"; }
 
 const char *rt_rounded(rt_emitter *em, atoll_dtype from, atoll_dtype t, const char *v) {
   switch (t) {
   case ATOLL_F32:
-    return is_single(from) ? v : rt_text(em, "(float)(%s)", v);
+    return rt_is_single(from) ? v : rt_text(em, "(float)(%s)", v);
   case ATOLL_BF16:
     return rt_text(em, "rt_to_bf16((float)(%s))", v);
   case ATOLL_F64:
@@ -276,8 +276,8 @@ static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
   const char *point[RT_DIMS] = {NULL};
   if (src->op == RT_CONST) {
     o.kind = RT_LITERAL;
-    o.base = is_single(src->dtype) ? rt_text(em, "%af", rt_round(src->dtype, src->value))
-                                   : rt_text(em, "%a", rt_round(src->dtype, src->value));
+    o.base = rt_is_single(src->dtype) ? rt_text(em, "%af", rt_round(src->dtype, src->value))
+                                      : rt_text(em, "%a", rt_round(src->dtype, src->value));
     if (!isfinite(src->value))
       o.base = isnan(src->value) ? "NAN" : src->value > 0 ? "INFINITY" : "-INFINITY";
     o.axes = src->axes;

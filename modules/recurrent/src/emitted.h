@@ -40,6 +40,9 @@ struct rt_run {
   char *(*more)(rt_run *r, int64_t bytes);                          /* workspace beyond end */
   int (*call)(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out);
   void (*random)(const rt_run *r, int node, const int64_t *coordinate, int64_t first, int64_t n, float *out);
+  /* atoll_gemm_strided() */
+  int (*product)(rt_run *r, int threads, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_outer,
+                 int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t row);
   int (*outside)(rt_run *r, int node, int64_t at, int64_t extent); /* an index beyond its axis */
   int (*absent)(rt_run *r, int node);                              /* a value that is not there, no case that holds */
   int (*error)(const rt_run *r);                                   /* after take or more failed */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/gemm.h"
 #include "atoll/rng.h"
 #include "emitted.h"
 #include "tree.h"
@@ -291,7 +292,12 @@ static char *more(rt_run *r, int64_t bytes) {
   return space;
 }
 
-/* ---- functions, random numbers, errors ---- */
+/* ---- functions, products, random numbers, errors ---- */
+
+static int product(rt_run *r, int threads, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_outer,
+                   int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t row) {
+  return of(r)->err = atoll_gemm_strided(threads, m, n, k, a, a_outer, a_inner, b, b_outer, b_inner, c, row);
+}
 
 static int call(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out) {
   runtime *rt = of(r);
@@ -401,6 +407,7 @@ static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bind
                    .more = more,
                    .call = call,
                    .random = random_numbers,
+                   .product = product,
                    .outside = outside,
                    .absent = absent,
                    .error = error};

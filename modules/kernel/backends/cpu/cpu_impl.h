@@ -150,6 +150,10 @@ const struct cpu_vec *cpu_vec_best(void);
 atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                    const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
 
+/* As atoll_decode_kernels.linear. */
+atoll_err cpu_decode_linear(int threads, const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I,
+                            int64_t O);
+
 /* 64-byte aligned, in huge pages where the system grants them (measured: a quarter less time for products); free()
  * releases it. */
 void *cpu_alloc(size_t bytes);

@@ -20,8 +20,8 @@ static int team(int threads, int64_t tasks, int64_t work) {
   return most < threads ? (int)most : threads;
 }
 
-static atoll_err cpu_decode_linear(int threads, const float *x, const float *w, const float *b, float *y, int64_t R,
-                                   int64_t I, int64_t O) {
+atoll_err cpu_decode_linear(int threads, const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I,
+                            int64_t O) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t blocks = (O + OUTPUTS - 1) / OUTPUTS;
 #pragma omp parallel for num_threads(team(threads, blocks, R *I *O)) schedule(static)

@@ -262,3 +262,28 @@ atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K,
   (void)pthread_once(&once, use_rule);
   return gemm_by(chosen.way, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
 }
+
+/* Rows of x or columns of them as libraries want them: 1 when `n` rows of `k` lie `*ld` apart, 2 when transposed; 0:
+ * neither. */
+static int layout_of(int64_t n, int64_t k, int64_t outer, int64_t inner, int64_t *ld) {
+  if ((inner == 1 || k == 1) && (outer >= k || n == 1)) {
+    *ld = n == 1 ? k : outer;
+    return 1;
+  }
+  *ld = k == 1 ? n : inner;
+  return (outer == 1 || n == 1) && *ld >= n ? 2 : 0;
+}
+
+atoll_err atoll_gemm_strided(int threads, int64_t M, int64_t N, int64_t K, const float *a, int64_t a_outer,
+                             int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t ldc) {
+  int64_t lda, ldb;
+  int rows = layout_of(M, K, a_outer, a_inner, &lda), columns = layout_of(N, K, b_outer, b_inner, &ldb);
+  if (K > 0 && (!rows || !columns)) {
+    const gemm_product g = {
+        .M = M, .N = N, .K = K, .A = {a, a_outer, a_inner, 0}, .B = {b, b_outer, b_inner, 0}, .C = c, .ldc = ldc};
+    return gemm_packed(threads, &g);
+  }
+  if (!gemm_packed_serves(M, N) && rows == 1 && columns == 1 && lda == K && ldb == K && ldc == N)
+    return cpu_decode_linear(threads, a, b, NULL, c, M, K, N);
+  return cpu_gemm(threads, rows == 2, columns == 1, M, N, K, a, lda, b, ldb, 0, c, ldc, NULL);
+}

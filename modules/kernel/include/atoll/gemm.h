@@ -16,6 +16,13 @@ ATOLL_API int atoll_gemm_library(int i, const char **name);
 ATOLL_API atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
                                     double *best_gflops);
 
+/** c[i ldc + j] = sum over k of a[i a_outer + k a_inner] b[j b_outer + k b_inner] for i < M, j < N, k < K, in f32, by
+ * the cpu kernels' products and at most `threads` threads. c overlaps neither operand. The result does not depend on
+ * threads. NOMEM, INTERNAL: as the library says. */
+ATOLL_API atoll_err atoll_gemm_strided(int threads, int64_t M, int64_t N, int64_t K, const float *a, int64_t a_outer,
+                                       int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c,
+                                       int64_t ldc);
+
 enum { ATOLL_GEMM_WAYS = 3 }; /* the first of atoll_gemm_library(), which are those that can be chosen */
 
 typedef struct atoll_gemm_choice {

@@ -1,0 +1,467 @@
+/* Contractions. One that is a matrix product of some size, alone or for every value of outer labels, is the library's
+ * (atoll_gemm_strided); all others are loops. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "emit.h"
+#include "emitted.h"
+
+struct label {
+  char name;
+  int summed;
+  const atoll_sym *extent;
+  const char *stride[3]; /* of a, b and y; NULL: not there */
+};
+
+struct contraction {
+  rt_operand o[3];
+  struct label label[2 * RT_AXES];
+  int labels;
+  int blocks; /* operand that lies in blocks, or -1 */
+  int walk;   /* the label that walks over them: within a block; `first` is how far it is in the slice */
+  int shared; /* the label whose values threads share, or -1 */
+};
+
+int rt_blocked_operand(const rt_emitter *em, const atoll_rt *x) {
+  for (int k = 0; x->op == RT_EINSUM && k < x->inputs; k++)
+    if (!rt_is_member(em, &x->in[k]) && rt_is_blocked(em, x, k))
+      return k;
+  return -1;
+}
+
+static void add_labels(rt_emitter *em, struct contraction *c, int i, const char *names) {
+  for (int k = 0; k < c->o[i].axes; k++) {
+    int l = 0;
+    while (l < c->labels && c->label[l].name != names[k])
+      l++;
+    if (l == c->labels)
+      c->label[c->labels++] = (struct label){.name = names[k], .summed = 1, .extent = c->o[i].shape[k]};
+    c->label[l].stride[i] = c->o[i].stride[k] ? c->o[i].stride[k] : rt_count(em, c->o[i].axes, c->o[i].shape, k + 1);
+    if (i == 2)
+      c->label[l].summed = 0;
+  }
+}
+
+/* The variable of a label; `ahead` values further. */
+static const char *label_at(rt_emitter *em, const struct contraction *c, int l, int i, int ahead) {
+  const char *s = rt_text(em, "l%c", c->label[l].name);
+  if (l == c->walk && i != c->blocks)
+    s = rt_text(em, "first + %s", s);
+  return ahead || l == c->walk ? rt_text(em, ahead ? "(%s + %d)" : "(%s)", s, ahead) : s;
+}
+
+/* Where an operand's element is; label `repeated` counts from its loop's variable on. */
+static const char *contraction_at(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
+  const char *s = NULL;
+  for (int l = 0; l < c->labels; l++)
+    if (c->label[l].stride[i]) {
+      const char *term =
+          rt_text(em, "%s * %s", label_at(em, c, l, i, l == repeated ? ahead : 0), c->label[l].stride[i]);
+      s = s ? rt_text(em, "%s + %s", s, term) : term;
+    }
+  return s ? s : "0";
+}
+
+static const char *contraction_element(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
+  const rt_operand *o = &c->o[i];
+  rt_operand flat = *o;
+  if (o->kind == RT_FORMULA) {
+    em->err = atoll_fail(ATOLL_INTERNAL, "emission: a contraction of a formula");
+    return "0";
+  }
+  if (o->kind == RT_BLOCKS) {
+    flat.kind = RT_MEMORY;
+    flat.base = "block";
+  }
+  return rt_loaded(em, &flat, contraction_at(em, c, i, repeated, ahead));
+}
+
+static int is_stride(const char *s, const char *is) { return s && strcmp(s, is) == 0; }
+
+/* The summed label whose elements lie next to each other in both operands, or -1. */
+static int dot_label(const struct contraction *c) {
+  for (int l = 0; l < c->labels; l++)
+    if (c->label[l].summed && is_stride(c->label[l].stride[0], "1") && is_stride(c->label[l].stride[1], "1"))
+      return l;
+  return -1;
+}
+
+/* The label of the result whose elements lie next to each other in it and in operands that have it, or -1. */
+static int row_label(const struct contraction *c) {
+  for (int l = 0; l < c->labels; l++) {
+    const char *const *s = c->label[l].stride;
+    if (is_stride(s[2], "1") && (!s[0] || is_stride(s[0], "1")) && (!s[1] || is_stride(s[1], "1")))
+      return l;
+  }
+  return -1;
+}
+
+/* Elements of an operand, as far as they are known; a dynamic axis counts as 64. */
+static double weight(const rt_operand *o) {
+  double n = 1;
+  int64_t extent;
+  for (int k = 0; k < o->axes; k++)
+    n *= rt_is_const(o->shape[k], &extent) ? (double)extent : 64;
+  return n;
+}
+
+static int is_unit(const struct label *l) {
+  int64_t extent;
+  return rt_is_const(l->extent, &extent) && extent == 1;
+}
+
+/* Outer loops: first that over blocks, then the labels of the larger operand in its order, so that it is read as it
+ * lies, then the others, and inside those of one element, which are no loops. */
+static int outer_order(const struct contraction *c, const char *const *names, int inner, int *order) {
+  int big = c->blocks >= 0 ? c->blocks : weight(&c->o[1]) > weight(&c->o[0]), n = 0;
+  if (c->walk >= 0)
+    order[n++] = c->walk;
+  for (int k = 0; k < c->o[big].axes; k++)
+    for (int l = 0; l < c->labels; l++)
+      if (c->label[l].name == names[big][k] && l != inner && l != c->walk && !is_unit(&c->label[l]))
+        order[n++] = l;
+  for (int l = 0; l < c->labels; l++)
+    if (l != inner && !c->label[l].stride[big] && !is_unit(&c->label[l]))
+      order[n++] = l;
+  for (int l = 0; l < c->labels; l++)
+    if (l != inner && l != c->walk && is_unit(&c->label[l]))
+      order[n++] = l;
+  return n;
+}
+
+/* Threads share the outermost loop when it is over the result, so that each reads a part of what there is; else the
+ * longest loop over the result. Small contractions are not shared: -1. */
+static int shared_label(const struct contraction *c, const int *order, int n) {
+  int64_t extent, work = 1, longest = 1;
+  int found = -1;
+  for (int l = 0; l < c->labels; l++)
+    work *= rt_is_const(c->label[l].extent, &extent) ? extent : RT_PARALLEL;
+  if (work < RT_PARALLEL || n == 0)
+    return -1;
+  if (!c->label[order[0]].summed)
+    return order[0];
+  for (int k = 0; k < n; k++)
+    if (!c->label[order[k]].summed && rt_is_const(c->label[order[k]].extent, &extent) && extent > longest) {
+      longest = extent;
+      found = order[k];
+    }
+  return found;
+}
+
+/* An operand without the inner label is one number in the inner loop, and is read before it: as far as the compiler
+ * knows, the loop could write it. */
+static void hoist_factors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times,
+                          const char **factor) {
+  const int k = c->label[inner].stride[0] ? 1 : 0;
+  if (c->label[inner].stride[k])
+    return;
+  const char *type = rt_is_single(c->o[k].dtype) ? "float" : "double";
+  for (int u = 0; u < times; u++) {
+    factor[u] = rt_text(em, "f%d", u);
+    rt_line(em, "const %s %s = %s;", type, factor[u], contraction_element(em, c, k, repeated, u));
+  }
+}
+
+/* factor: of the operand that is not read in the loop, or NULL. */
+static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int repeated,
+                               int ahead, const char *factor, const char *sum) {
+  const char *v[2];
+  for (int k = 0; k < 2; k++)
+    v[k] = factor && !c->label[inner].stride[k] ? factor : contraction_element(em, c, k, repeated, ahead);
+  return rt_is_single(x->dtype) ? rt_text(em, "RT_FMA(%s, %s, %s)", v[0], v[1], sum)
+                                : rt_text(em, "%s + %s * %s", sum, v[0], v[1]);
+}
+
+/* The innermost loop, for `times` values of label `repeated` at once. */
+static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
+                      int times, int w) {
+  const char *reduced = NULL, *sum[8], *to[8], *factor[8] = {NULL};
+  for (int u = 0; u < times; u++) {
+    to[u] = rt_text(em, "t%d[%s]", w, contraction_at(em, c, 2, repeated, u));
+    sum[u] = dot ? rt_text(em, "sum%d", u) : to[u];
+    reduced = u ? rt_text(em, "%s, %s", reduced, sum[u]) : sum[u];
+    if (dot)
+      rt_line(em, "%s %s = 0;", rt_compute_type(x->dtype), sum[u]);
+  }
+  if (inner >= 0 && !dot)
+    hoist_factors(em, c, inner, repeated, times, factor);
+  if (dot)
+    rt_line(em, "_Pragma(\"omp simd reduction(+:%s)\")", reduced);
+  else if (inner >= 0)
+    rt_simd(em);
+  if (inner >= 0)
+    rt_loop(em, rt_text(em, "l%c", c->label[inner].name), rt_size(em, c->label[inner].extent));
+  for (int u = 0; u < times; u++) {
+    const char *value = add_product(em, x, c, inner, repeated, u, factor[u], sum[u]);
+    int first = u;
+    while (u + 1 < times && strcmp(sum[u + 1], sum[first]) == 0) { /* all go to one sum */
+      u++;
+      value = add_product(em, x, c, inner, repeated, u, factor[u], value);
+    }
+    rt_line(em, "%s = %s;", sum[first], value);
+  }
+  if (inner >= 0)
+    rt_close(em);
+  for (int u = 0; u < times && dot; u++)
+    rt_line(em, "%s += %s;", to[u], sum[u]);
+}
+
+static void read_contraction(rt_emitter *em, const atoll_rt *x, struct contraction *c, const char *names[3]) {
+  const char *comma = strchr(x->spec, ',');
+  names[0] = x->spec;
+  names[1] = comma + 1;
+  names[2] = strstr(comma, "->") + 2;
+  *c = (struct contraction){.labels = 0, .blocks = rt_blocked_operand(em, x), .walk = -1};
+  for (int k = 0; k < 2; k++)
+    c->o[k] = k == c->blocks ? rt_blocks_of(em, x, k) : rt_operand_of(em, x, k, 0);
+  c->o[2] = (rt_operand){.kind = RT_MEMORY, .dtype = x->dtype, .axes = x->axes};
+  memcpy(c->o[2].shape, x->shape, sizeof c->o[2].shape);
+  for (int i = 0; i < 3; i++)
+    add_labels(em, c, i, names[i]);
+  for (int l = 0; l < c->labels && c->blocks >= 0; l++)
+    if (c->label[l].name == names[c->blocks][0])
+      c->walk = l;
+}
+
+/* Ends of a label's loop: a thread's part of the one that threads share. */
+static const char *label_from(const struct contraction *c, int l) { return l == c->shared ? "from" : "0"; }
+static const char *label_to(rt_emitter *em, const struct contraction *c, int l) {
+  return l == c->shared ? "to" : rt_size(em, c->label[l].extent);
+}
+
+/* The loop over blocks: in it, "block" is where one begins in memory, `first` where its part of the slice begins. */
+static void open_blocks(rt_emitter *em, const struct contraction *c) {
+  const rt_operand *o = &c->o[c->blocks];
+  const char *one = rt_count(em, o->axes, o->shape, 1), *type = rt_storage_type(o->dtype);
+  rt_line(em, "const int64_t stop = %s + %s;", o->lo, label_to(em, c, c->walk));
+  rt_open(em, "for (int64_t at = %s + %s, next; at < stop; at = next)", o->lo, label_from(c, c->walk));
+  rt_line(em, "next = rt_min(stop, (at / %" PRId64 " + 1) * %" PRId64 ");", o->size, o->size);
+  rt_line(em, "const int64_t first = at - %s, count = next - at;", o->lo);
+  rt_line(em, "const %s *block = %s[at / %" PRId64 " - %s / %" PRId64 "] + at %% %" PRId64 " * %s;", type, o->base,
+          o->size, o->lo, o->size, o->size, one);
+}
+
+/* All loops. The outermost takes four values at a time, which share what the inner loops read, and then the rest. */
+static void contract(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const int *order, int n, int inner,
+                     int dot, int w) {
+  enum { AT_ONCE = 4 };
+  const int first = n ? order[0] : -1;
+  const char *i = n ? rt_text(em, "l%c", c->label[first].name) : NULL, *to = NULL;
+  if (c->walk >= 0)
+    open_blocks(em, c);
+  if (n)
+    to = c->walk >= 0 ? "count" : label_to(em, c, first);
+  if (n)
+    rt_line(em, "int64_t %s = %s;", i, c->walk >= 0 ? "0" : label_from(c, first));
+  for (int times = n ? AT_ONCE : 1; times >= 1; times -= AT_ONCE - 1) {
+    if (n)
+      rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, to, i, times);
+    for (int k = 1; k < n; k++) {
+      const char *l = rt_text(em, "l%c", c->label[order[k]].name);
+      rt_open(em, "for (int64_t %s = %s; %s < %s; %s++)", l, label_from(c, order[k]), l, label_to(em, c, order[k]), l);
+    }
+    innermost(em, x, c, inner, dot, first, times, w);
+    for (int k = 0; k < n; k++)
+      rt_close(em);
+  }
+  if (c->walk >= 0)
+    rt_close(em);
+}
+
+/* ---- products of the library ---- */
+
+/* When a call pays. Measured against the loops on two Zen 3 cores: 128 x 64 x 64 54 GFLOP/s to 40, 256 x 1536 x 512 73
+ * to 41; of four rows, with 1536 x 512 weights, 14 to 10. Of few rows and short sums the loops are faster. */
+enum { WIDE = 32, WIDE_WORK = 1 << 15, NARROW = 4, NARROW_SUM = 256, NARROW_WORK = 1 << 19 };
+
+static int pays(double m, double n, double k) {
+  double least = m < n ? m : n, work = m * n * k;
+  return least >= WIDE ? work >= WIDE_WORK : least >= NARROW && k >= NARROW_SUM && work >= NARROW_WORK;
+}
+
+/* Labels that are walked as one index, the last fastest. */
+struct index {
+  int label[2 * RT_AXES], n;
+};
+
+struct product {
+  struct index loop, side[2], sum; /* side[k]: labels of operand k and the result */
+};
+
+static int is_number(const char *s, int64_t *v) {
+  char *end;
+  *v = strtoll(s, &end, 10);
+  return *s && !*end;
+}
+
+/* Whether label u, around v, continues it in operand i (or is in it no more than v is). */
+static int continues(const struct contraction *c, int u, int v, int i) {
+  const char *outer = c->label[u].stride[i], *inner = c->label[v].stride[i];
+  int64_t s, t, extent;
+  if (!outer || !inner)
+    return !outer && !inner;
+  return is_number(outer, &s) && is_number(inner, &t) && rt_is_const(c->label[v].extent, &extent) && s == t * extent;
+}
+
+static int is_one_index(const struct contraction *c, const struct index *x) {
+  for (int k = 0; k + 1 < x->n; k++)
+    for (int i = 0; i < 3; i++)
+      if (!continues(c, x->label[k], x->label[k + 1], i))
+        return 0;
+  return 1;
+}
+
+/* Leaves in x the inner labels that make one index; those around them become loops. */
+static void peel(const struct contraction *c, struct index *x, struct index *loop) {
+  while (!is_one_index(c, x)) {
+    loop->label[loop->n++] = x->label[0];
+    memmove(x->label, x->label + 1, (size_t)(--x->n) * sizeof *x->label);
+  }
+}
+
+static void add_label(struct index *x, int l) {
+  for (int k = 0; k < x->n; k++)
+    if (x->label[k] == l)
+      return;
+  x->label[x->n++] = l;
+}
+
+static int find_label(const struct contraction *c, char name) {
+  int l = 0;
+  while (c->label[l].name != name)
+    l++;
+  return l;
+}
+
+/* As far as it is known; a dynamic extent counts as 64. */
+static double length(const struct contraction *c, const struct index *x) {
+  double n = 1;
+  int64_t extent;
+  for (int k = 0; k < x->n; k++)
+    n *= rt_is_const(c->label[x->label[k]].extent, &extent) ? (double)extent : 64;
+  return n;
+}
+
+/* Sorts labels into rows, columns, sums and loops; 0: it is no product. */
+static int find_product(const struct contraction *c, const char *const *names, struct product *p) {
+  *p = (struct product){.sum = {.n = 0}};
+  for (const char *y = names[2]; *y; y++) { /* in the order of the result */
+    int l = find_label(c, *y), in = (c->label[l].stride[0] != NULL) + 2 * (c->label[l].stride[1] != NULL);
+    if (!is_unit(&c->label[l]))
+      add_label(in == 1 ? &p->side[0] : in == 2 ? &p->side[1] : &p->loop, l);
+  }
+  for (int l = 0; l < c->labels; l++) {
+    if (!c->label[l].summed || is_unit(&c->label[l]))
+      continue;
+    if (!c->label[l].stride[0] || !c->label[l].stride[1])
+      return 0;
+    add_label(&p->sum, l);
+  }
+  peel(c, &p->side[0], &p->loop);
+  peel(c, &p->side[1], &p->loop);
+  return p->side[0].n && p->side[1].n && p->sum.n && is_one_index(c, &p->sum);
+}
+
+/* Whether it pays, and rows of the result lie in one piece; *swap: the result's rows are operand 1's. */
+static int is_product(const atoll_rt *x, const struct contraction *c, const char *const *names, struct product *p,
+                      int *swap) {
+  for (int k = 0; k < 2; k++)
+    if (c->o[k].kind != RT_MEMORY || c->o[k].dtype != ATOLL_F32)
+      return 0;
+  if (x->dtype != ATOLL_F32 || !find_product(c, names, p))
+    return 0;
+  if (!pays(length(c, &p->side[0]), length(c, &p->side[1]), length(c, &p->sum)))
+    return 0;
+  for (*swap = 0; *swap < 2; ++*swap) {
+    const struct index *columns = &p->side[!*swap];
+    if (is_stride(c->label[columns->label[columns->n - 1]].stride[2], "1"))
+      return 1;
+  }
+  return 0;
+}
+
+static const char *extent_of(rt_emitter *em, const struct contraction *c, const struct index *x) {
+  const char *s = rt_size(em, c->label[x->label[0]].extent);
+  for (int k = 1; k < x->n; k++)
+    s = rt_text(em, "%s * %s", s, rt_size(em, c->label[x->label[k]].extent));
+  return s;
+}
+
+static const char *stride_of(const struct contraction *c, const struct index *x, int i) {
+  return c->label[x->label[x->n - 1]].stride[i];
+}
+
+/* Where operand i begins in the loops. */
+static const char *begin_of(rt_emitter *em, const struct contraction *c, const struct index *loop, int i,
+                            const char *base) {
+  for (int k = 0; k < loop->n; k++)
+    if (c->label[loop->label[k]].stride[i])
+      base = rt_text(em, "%s + l%c * %s", base, c->label[loop->label[k]].name, c->label[loop->label[k]].stride[i]);
+  return base;
+}
+
+static void emit_product(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const struct product *p,
+                         int swap) {
+  const struct index *rows = &p->side[swap], *columns = &p->side[!swap];
+  const char *m = extent_of(em, c, rows), *n = extent_of(em, c, columns), *k = extent_of(em, c, &p->sum);
+  for (int l = 0; l < p->loop.n; l++)
+    rt_loop(em, rt_text(em, "l%c", c->label[p->loop.label[l]].name), rt_size(em, c->label[p->loop.label[l]].extent));
+  rt_line(em,
+          "const int failed = r->product(r, rt_parts(r, %s * %s * %s), %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);", m,
+          n, k, m, n, k, begin_of(em, c, &p->loop, swap, c->o[swap].base), stride_of(c, rows, swap),
+          stride_of(c, &p->sum, swap), begin_of(em, c, &p->loop, !swap, c->o[!swap].base), stride_of(c, columns, !swap),
+          stride_of(c, &p->sum, !swap), begin_of(em, c, &p->loop, 2, rt_place(em, x)), stride_of(c, rows, 2));
+  rt_line(em, "if (failed)");
+  rt_line(em, "  return failed;");
+  for (int l = 0; l < p->loop.n; l++)
+    rt_close(em);
+}
+
+/* ---- ---- */
+
+void rt_emit_einsum(rt_emitter *em, const atoll_rt *x) {
+  const char *names[3], *count = rt_count(em, x->axes, x->shape, 0), *type = rt_compute_type(x->dtype);
+  struct contraction c;
+  int order[2 * RT_AXES];
+  read_contraction(em, x, &c, names);
+  struct product p;
+  int swap;
+  if (is_product(x, &c, names, &p, &swap)) {
+    emit_product(em, x, &c, &p, swap);
+    return;
+  }
+  /* Sums are kept in the type of computation; where that is the type of storage, in place. */
+  const char *y = rt_place(em, x);
+  int own = strcmp(type, rt_storage_type(x->dtype)) != 0, w = em->names++;
+  if (own) {
+    rt_line(em, "%s *t%d = (%s *)rt_space(r, %s * (int64_t)sizeof(%s));", type, w, type, count, type);
+    rt_line(em, "if (!t%d)", w);
+    rt_line(em, "  return r->error(r);");
+  } else {
+    rt_line(em, "%s *t%d = %s;", type, w, y);
+  }
+  rt_loop(em, "i", count);
+  rt_line(em, "t%d[i] = 0;", w);
+  rt_close(em);
+  int dot = dot_label(&c), inner = dot >= 0 ? dot : row_label(&c), n = outer_order(&c, names, inner, order);
+  c.shared = shared_label(&c, order, n);
+  if (c.shared >= 0) {
+    const char *work = "1", *all = rt_size(em, c.label[c.shared].extent);
+    for (int l = 0; l < c.labels; l++)
+      work = rt_text(em, "%s * %s", work, rt_size(em, c.label[l].extent));
+    rt_line(em, "const int parts = rt_parts(r, %s);", work);
+    rt_line(em, "_Pragma(\"omp parallel for num_threads(parts) if (parts > 1)\")");
+    rt_open(em, "for (int part = 0; part < parts; part++)");
+    rt_line(em, "const int64_t from = %s * part / parts, to = %s * (part + 1) / parts;", all, all);
+  }
+  contract(em, x, &c, order, n, inner, dot >= 0, w);
+  if (c.shared >= 0)
+    rt_close(em);
+  if (own) {
+    rt_loop(em, "i", count);
+    rt_line(em, "%s[i] = %s;", y,
+            rt_stored(em, x->dtype, rt_rounded(em, x->dtype, x->dtype, rt_text(em, "t%d[i]", w))));
+    rt_close(em);
+  }
+}
