@@ -1,9 +1,9 @@
 /* The head gives the same whether its rows fill several chunks of logits or one: losses, input gradient and the sums of
- * weight gradients. The vocabulary is large, because the chunk shrinks with it (16 rows from a million ids on);
+ * weight gradients. The vocabulary is large, because the chunk shrinks with it (16 rows from two million ids on);
  * tolerance as in reference.c. */
 #include "stage_test.h"
 
-enum { V = 1000000, H = 4, B = 2, S = 21, R = B * S };
+enum { V = 2000000, H = 4, B = 2, S = 21, R = B * S };
 
 struct outcome {
   float loss[R], dx[R * H], *grad[3];
