@@ -4,13 +4,14 @@
  * activations, workspace) in a counting memory with the budget, by bisection. Bytes predicted come from the layers'
  * expressions, bytes measured from that memory's peak.
  *
- * Time: two blocks of each policy, in turns, on `timed_batch` samples, the least of some rounds, scaled by depth;
- * embedding, head and AdamW measured once and added. Tokens per second are those of a step of the largest batch: time
+ * Time: two blocks of each policy, in turns, on `timed_batch` samples, medians of the rounds, scaled by depth;
+ * embedding, head and AdamW measured apart and added. Tokens per second are those of a step of the largest batch: time
  * per token beyond a few hundred tokens hardly depends on their number, so the batch matters by spreading AdamW. Rows
  * say so ("scaled").
  *
  * What making values again costs: the share of a block's forward products that a policy repeats, by count and by
- * time (longer than exact20, which repeats none, over exact20's forward).
+ * time (longer than exact20, which repeats none, over exact20's forward, within each round); and of tokens per second,
+ * against eager at its own largest batch.
  *
  * Confirmed: one whole real step at the largest batch.
  *
@@ -28,7 +29,7 @@
 #include "atoll/log.h"
 #include "atoll/perf.h"
 
-enum { ONE_IN = 7, ROUNDS = 3, TIMED_TOKENS = 512, MOST_BATCH = 1 << 20 };
+enum { ONE_IN = 7, ROUNDS = 5, TIMED_TOKENS = 512, MOST_BATCH = 1 << 20 };
 
 typedef struct work {
   const char *preset;
@@ -255,18 +256,11 @@ static atoll_err update(const scene *s, atoll_stage *stage, double *seconds) {
   return ATOLL_OK;
 }
 
-/* Of the rounds of one variant: other load only adds to a time, and a policy differs from another by less than that. */
-static double least(const double v[ROUNDS]) {
-  double least = v[0];
-  for (int i = 1; i < ROUNDS; i++)
-    least = v[i] < least ? v[i] : least;
-  return least;
-}
-
 typedef struct timing {
   int64_t batch;
   double blocks[ATOLL_POLICIES];  /* seconds of all blocks, for `batch` samples */
   double forward[ATOLL_POLICIES]; /* of that, forward */
+  double again[ATOLL_POLICIES];   /* what making values again takes, in parts of a forward */
   double ends, update;            /* embedding and head; AdamW of everything */
 } timing;
 
@@ -280,14 +274,14 @@ static atoll_err time_end(const scene *s, int layer, inputs *in, timing *t) {
     err = pass(s, stage, layer, layer + 1, t->batch, in, NULL, &first);
   for (int i = 0; i < ROUNDS && err == ATOLL_OK; i++)
     err = pass(s, stage, layer, layer + 1, t->batch, in, NULL, &v[i]);
-  t->ends += err == ATOLL_OK ? least(v) : 0;
+  t->ends += err == ATOLL_OK ? bench_median(v, ROUNDS) : 0;
   atoll_stage_destroy(&stage);
   return err;
 }
 
 static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
   atoll_stage *stage[ATOLL_POLICIES] = {0};
-  double v[ATOLL_POLICIES][ROUNDS], f[ATOLL_POLICIES][ROUNDS], u[ROUNDS], first;
+  double v[ATOLL_POLICIES][ROUNDS], f[ATOLL_POLICIES][ROUNDS], again[ATOLL_POLICIES][ROUNDS], u[ROUNDS], first;
   int count = s->blocks < 2 ? s->blocks : 2;
   atoll_err err = ATOLL_OK;
   for (int p = 0; p < ATOLL_POLICIES; p++) {
@@ -304,12 +298,16 @@ static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
       ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &f[p][r], &v[p][r]));
       ATOLL_TRY_GOTO(err, done, update(s, stage[p], &u[r])); /* so that each meets new weights, as in training */
     }
+  for (int p = 0; p < ATOLL_POLICIES; p++) /* within a round, whose load all policies share */
+    for (int r = 0; r < ROUNDS && stage[p]; r++)
+      again[p][r] = (v[p][r] - v[ATOLL_POLICY_EXACT20][r]) / f[ATOLL_POLICY_EXACT20][r];
   for (int p = 0; p < ATOLL_POLICIES; p++) {
-    t->blocks[p] = stage[p] ? least(v[p]) * s->blocks / count : 0;
-    t->forward[p] = stage[p] ? least(f[p]) * s->blocks / count : 0;
+    t->blocks[p] = stage[p] ? bench_median(v[p], ROUNDS) * s->blocks / count : 0;
+    t->forward[p] = stage[p] ? bench_median(f[p], ROUNDS) * s->blocks / count : 0;
+    t->again[p] = stage[p] ? bench_median(again[p], ROUNDS) : 0;
   }
-  t->update =
-      least(u) * (double)atoll_model_elements(s->m) / (double)atoll_stage_param_elements(stage[ATOLL_POLICY_EAGER]);
+  t->update = bench_median(u, ROUNDS) * (double)atoll_model_elements(s->m) /
+              (double)atoll_stage_param_elements(stage[ATOLL_POLICY_EAGER]);
 done:
   for (int p = 0; p < ATOLL_POLICIES; p++)
     atoll_stage_destroy(&stage[p]);
@@ -365,8 +363,8 @@ static int to_confirm(const scene *s, atoll_policy p, int full) {
   return s->w->confirmed && named && ((s->S == lengths[0] && s->dtype == ATOLL_F32) || full);
 }
 
-/* What the policy repeats, in parts of a block's forward products: by count, and by time. */
-static atoll_err add_repeated(const scene *s, atoll_policy p, const timing *t, json_t *row) {
+/* What the policy makes again, in parts of a block's forward: products by count, everything by time. */
+static atoll_err add_recompute(const scene *s, atoll_policy p, const timing *t, json_t *row) {
   atoll_syms *pool = NULL;
   int64_t again, forward;
   ATOLL_TRY(atoll_syms_create(&pool));
@@ -375,9 +373,8 @@ static atoll_err add_repeated(const scene *s, atoll_policy p, const timing *t, j
     err = eval(atoll_model_layer_flops(s->m, pool, s->blocks), t->batch, s->S, &forward);
   atoll_syms_destroy(&pool);
   ATOLL_TRY(err);
-  json_object_set_new(row, "repeated_counted", json_real((double)again / (double)forward));
-  json_object_set_new(row, "repeated_measured",
-                      json_real((t->blocks[p] - t->blocks[ATOLL_POLICY_EXACT20]) / t->forward[ATOLL_POLICY_EXACT20]));
+  json_object_set_new(row, "recompute_share_counted", json_real((double)again / (double)forward));
+  json_object_set_new(row, "recompute_share_measured", json_real(t->again[p]));
   return ATOLL_OK;
 }
 
@@ -418,7 +415,7 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
     json_object_set_new(row, "timed_batch", json_integer((json_int_t)t->batch));
     json_object_set_new(row, "block_seconds", json_real(t->blocks[p] / s->blocks));
     json_object_set_new(row, "block_forward_seconds", json_real(t->forward[p] / s->blocks));
-    err = add_repeated(s, p, t, row);
+    err = add_recompute(s, p, t, row);
     if (err == ATOLL_OK && to_confirm(s, p, full))
       err = confirm(s, p, B, row);
   }
@@ -426,22 +423,40 @@ static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int fu
   return err;
 }
 
+static double real_of(const json_t *row, const char *key) { return json_real_value(json_object_get(row, key)); }
+
+/* A policy at its largest batch against eager at its own: what it loses of tokens per second, and what its repeated
+ * products account for, as backward takes twice the forward's. */
+static void add_loss(json_t *row, double eager_rate) {
+  double share = real_of(row, "recompute_share_counted"),
+         over = eager_rate > 0 ? real_of(row, "tokens_per_second") / eager_rate : 0;
+  json_object_set_new(row, "tokens_per_second_over_eager", json_real(over));
+  json_object_set_new(row, "loss_measured", json_real(1 - over));
+  json_object_set_new(row, "loss_counted", json_real(share / (3 + share)));
+}
+
 static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
+  double eager_rate = 0;
+  for (size_t i = first; i < json_array_size(rows); i++)
+    if (!strcmp(json_string_value(json_object_get(json_array_get(rows, i), "policy")), "eager"))
+      eager_rate = real_of(json_array_get(rows, i), "tokens_per_second");
   for (size_t i = first; i < json_array_size(rows); i++) {
     json_t *row = json_array_get(rows, i);
     int64_t batch = (int64_t)json_integer_value(json_object_get(row, "max_batch"));
     double ratio = eager > 0 ? (double)batch / (double)eager : 0;
     json_object_set_new(row, "max_batch_over_eager", json_real(ratio));
-    json_t *rate = json_object_get(row, "tokens_per_second");
-    char speed[128] = "";
-    if (json_is_real(rate))
-      snprintf(speed, sizeof speed, ", %.0f tokens/s, %.1f ms a block, repeats %.2f of forward ( %.2f counted )",
-               json_real_value(rate), 1e3 * json_real_value(json_object_get(row, "block_seconds")),
-               json_real_value(json_object_get(row, "repeated_measured")),
-               json_real_value(json_object_get(row, "repeated_counted")));
+    char speed[160] = "";
+    if (json_is_real(json_object_get(row, "tokens_per_second"))) {
+      add_loss(row, eager_rate);
+      snprintf(speed, sizeof speed,
+               ", %.0f tokens/s ( loses %.3f , counted %.3f ), %.1f ms a block, makes again %.2f of forward ( %.2f )",
+               real_of(row, "tokens_per_second"), real_of(row, "loss_measured"), real_of(row, "loss_counted"),
+               1e3 * real_of(row, "block_seconds"), real_of(row, "recompute_share_measured"),
+               real_of(row, "recompute_share_counted"));
+    }
     atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
               s->w->preset, atoll_dtype_name(s->dtype), s->S, json_string_value(json_object_get(row, "policy")),
-              json_real_value(json_object_get(row, "bsh_bytes")), batch, ratio, speed,
+              real_of(row, "bsh_bytes"), batch, ratio, speed,
               json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
   }
 }

@@ -15,8 +15,9 @@ for r in rows.values():
 frontier = ["eager", "eager_flash", "exact20", "exact18", "exact12", "exact10", "exact6", "exact4", "exact2"]
 for r in rows.values():
     assert r["bytes"]["saved"] > 0 and sum(r["bytes"].values()) == r["bytes_predicted"], r
-    assert r["repeated_counted"] >= 0, r
-assert rows["exact20"]["repeated_counted"] == rows["exact20"]["repeated_measured"] == 0 < rows["exact2"]["repeated_counted"], rows
+    assert r["recompute_share_counted"] >= 0 and abs(r["loss_counted"] - r["recompute_share_counted"] / (3 + r["recompute_share_counted"])) < 1e-6, r
+    assert abs(r["tokens_per_second_over_eager"] * rows["eager"]["tokens_per_second"] / r["tokens_per_second"] - 1) < 1e-6, r
+assert rows["exact20"]["recompute_share_counted"] == rows["exact20"]["recompute_share_measured"] == 0 < rows["exact2"]["recompute_share_counted"], rows
 kept = [rows[p]["bsh_bytes"] for p in frontier]
 assert kept == sorted(kept, reverse=True) and kept[0] > (66 if dtype == "f32" else 34) and kept[-1] < (5 if dtype == "f32" else 3), kept
 assert (rows["eager"]["bytes"]["masters"] > 0) == (dtype == "bf16"), rows
