@@ -148,7 +148,7 @@ static atoll_err schedule(rt_graph *g, const rt_schedule_params *p, rt_schedule 
 
 /* Passes and schedule of what the user made, or what was kept of them. */
 static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_program *program) {
-  rt_schedule_params s = {.budget = p->budget};
+  rt_schedule_params s = {.budget = p->budget, .offload = program->offload != NULL};
   char path[4096] = "";
   for (int d = 0; d < RT_DIMS; d++)
     s.least[d] = p->least;
@@ -180,6 +180,8 @@ static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_pr
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   *out = program;
   program->memory = p->memory;
+  if (p->memory && p->offload && !(program->offload = strdup(p->offload)))
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   program->threads = threads_of(p);
   program->last_peak = -1;
   ATOLL_TRY(rt_rec_clone(c, &made));
@@ -254,6 +256,7 @@ void atoll_rec_program_destroy(atoll_rec_program **address) {
   rt_native_destroy(&program->native);
   rt_schedule_destroy(&program->schedule);
   rt_graph_destroy(&program->graph);
+  free(program->offload);
   free(program);
   *address = NULL;
 }
@@ -274,19 +277,11 @@ static const char *kept_by(const rt_graph *g, int node) {
   return "";
 }
 
-/* Refuses bounds with which values do not fit, and names what takes most. */
-static atoll_err check_memory(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+static atoll_err does_not_fit(const atoll_rec_program *program, const int64_t *bound, int64_t peak) {
   const rt_graph *g = program->graph;
-  int64_t bound[RT_DIMS] = {0}, peak = 0;
   rt_storage *s = NULL;
   char label[96];
   int most = -1;
-  if (program->memory == 0)
-    return ATOLL_OK;
-  ATOLL_TRY(rt_bounds(g, bindings, n, bound));
-  ATOLL_TRY(rt_tree_peak_bytes(g, program->schedule.tree, bound, &peak));
-  if (peak <= program->memory)
-    return ATOLL_OK;
   ATOLL_TRY(rt_storage_choose(g, program->schedule.tree, bound, &s));
   for (int i = 0; i < g->nodes; i++)
     if (g->node[i] && s[i].kind != RT_STORE_NONE &&
@@ -296,15 +291,37 @@ static atoll_err check_memory(const atoll_rec_program *program, const atoll_rec_
   free(s);
   return atoll_fail(
       ATOLL_NOMEM,
-      "recurrent program: values need %lld bytes, the budget is %lld; most is %s with %lld, read by index '%s'",
-      (long long)peak, (long long)program->memory, most < 0 ? "" : rt_label(g->node[most], label, sizeof label),
-      (long long)bytes, most < 0 ? "" : kept_by(g, most));
+      "recurrent program: values need %lld bytes%s, the budget is %lld; most is %s with %lld, read by index '%s'",
+      (long long)peak, program->offload ? " even when all that can be put away is" : "", (long long)program->memory,
+      most < 0 ? "" : rt_label(g->node[most], label, sizeof label), (long long)bytes, most < 0 ? "" : kept_by(g, most));
 }
 
-static atoll_err interpret(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n, int64_t *peak) {
+/* How a run with these bounds keeps within the budget. *away: [nodes], owned, what it puts away between uses; *peak:
+ * with that. NOMEM names what takes most when nothing helps. */
+static atoll_err fit(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n, char **away,
+                     int64_t *peak) {
+  const rt_graph *g = program->graph;
+  int64_t bound[RT_DIMS] = {0};
+  char *chosen = calloc((size_t)g->nodes + 1, 1);
+  atoll_err err = chosen ? rt_bounds(g, bindings, n, bound) : atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  if (err == ATOLL_OK && program->memory && peak)
+    err = rt_tree_put_away(g, program->schedule.tree, bound, program->memory, chosen, peak);
+  else if (err == ATOLL_OK && peak)
+    err = rt_tree_peak_bytes(g, program->schedule.tree, bound, NULL, peak);
+  if (err == ATOLL_OK && program->memory && peak && *peak > program->memory)
+    err = does_not_fit(program, bound, *peak);
+  if (err == ATOLL_OK)
+    *away = chosen;
+  else
+    free(chosen);
+  return err;
+}
+
+static atoll_err interpret(const atoll_rec_program *program, const char *away, const atoll_rec_binding *bindings, int n,
+                           int64_t *peak) {
   rt_interp *it = NULL;
   ATOLL_TRY(rt_interp_create(program->graph, bindings, n, &it));
-  atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree);
+  atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree, away);
   *peak = rt_interp_peak(it);
   if (err == ATOLL_OK && rt_interp_bytes(it) != 0)
     err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt_interp_bytes(it));
@@ -312,13 +329,18 @@ static atoll_err interpret(const atoll_rec_program *program, const atoll_rec_bin
   return err;
 }
 
+/* Without a budget nothing needs to be known before. */
 atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   int64_t peak;
-  ATOLL_TRY(check_memory(program, bindings, n));
-  ATOLL_TRY(program->entry ? rt_runtime_run(program->graph, program->entry, program->threads, bindings, n, &peak)
-                           : interpret(program, bindings, n, &peak));
-  program->last_peak = peak;
-  return ATOLL_OK;
+  char *away = NULL;
+  ATOLL_TRY(fit(program, bindings, n, &away, program->memory ? &peak : NULL));
+  const rt_run_params p = {program->threads, away, program->offload};
+  atoll_err err = program->entry ? rt_runtime_run(program->graph, program->entry, &p, bindings, n, &peak)
+                                 : interpret(program, away, bindings, n, &peak);
+  free(away);
+  if (err == ATOLL_OK)
+    program->last_peak = peak;
+  return err;
 }
 
 atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak) {
@@ -330,12 +352,13 @@ atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak) {
 
 atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                int64_t *peak) {
-  int64_t bound[RT_DIMS] = {0};
-  ATOLL_TRY(rt_bounds(program->graph, bindings, n, bound));
-  return rt_tree_peak_bytes(program->graph, program->schedule.tree, bound, peak);
+  char *away = NULL;
+  atoll_err err = fit(program, bindings, n, &away, peak);
+  free(away);
+  return err;
 }
 
-static void report_node(const rt_graph *g, const rt_storage *s, const atoll_rt *x, FILE *out) {
+static void report_node(const rt_graph *g, const rt_storage *s, const atoll_rt *x, int away, FILE *out) {
   char label[96];
   fprintf(out, "%s %s ", rt_label(x, label, sizeof label), atoll_dtype_name(x->dtype));
   switch (s->kind) {
@@ -353,21 +376,27 @@ static void report_node(const rt_graph *g, const rt_storage *s, const atoll_rt *
   fprintf(out, ", %lld bytes", (long long)(s->slots * s->bytes));
   if (s->donor >= 0)
     fprintf(out, ", in place of %s", rt_label(g->node[s->donor], label, sizeof label));
+  if (away)
+    fputs(", put away between uses", out);
   fputc('\n', out);
 }
 
 atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n, FILE *out) {
   const rt_graph *g = program->graph;
   rt_storage *s = NULL;
+  char *away = NULL;
   int64_t bound[RT_DIMS] = {0}, peak = 0;
   ATOLL_TRY(rt_bounds(g, bindings, n, bound));
-  ATOLL_TRY(rt_tree_peak_bytes(g, program->schedule.tree, bound, &peak));
-  ATOLL_TRY(rt_storage_choose(g, program->schedule.tree, bound, &s));
-  atoll_rec_program_print(program, out);
-  for (int i = 0; i < g->nodes; i++)
+  ATOLL_TRY(fit(program, bindings, n, &away, &peak));
+  atoll_err err = rt_storage_choose(g, program->schedule.tree, bound, &s);
+  if (err == ATOLL_OK)
+    atoll_rec_program_print(program, out);
+  for (int i = 0; err == ATOLL_OK && i < g->nodes; i++)
     if (g->node[i] && s[i].kind != RT_STORE_NONE)
-      report_node(g, &s[i], g->node[i], out);
-  fprintf(out, "peak %lld bytes\n", (long long)peak);
+      report_node(g, &s[i], g->node[i], away[i], out);
+  if (err == ATOLL_OK)
+    fprintf(out, "peak %lld bytes\n", (long long)peak);
+  free(away);
   free(s);
-  return ATOLL_OK;
+  return err;
 }

@@ -4,7 +4,8 @@
  * Every free that follows an execution in the same sequence, or under a condition in it, is looked at. The reader must
  * be done with an element when it writes the result's at that position: it works element by element, as do other
  * members of its group that read the value, unless they are done before (an operation of another kind on the way to the
- * result). What is given as an argument to a function of the user stays as it is. */
+ * result). What is given as an argument to a function of the user stays as it is. A run that puts either value away
+ * does without (rt_is_donated()). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,9 +128,12 @@ static atoll_err add_donation(rt_tree *seq, int *at, const rt_tree *f, const ato
   return err;
 }
 
+static int is_free(const rt_tree *t) { return t->kind == RT_STATEMENT && t->what == RT_DO_FREE; }
+
+/* What ends the lives of values, or interrupts them. */
 static int only_frees(const rt_tree *t) {
   if (t->kind == RT_STATEMENT)
-    return t->what == RT_DO_FREE;
+    return t->what == RT_DO_FREE || t->what == RT_DO_OFFLOAD;
   for (int k = 0; k < t->children; k++)
     if (!only_frees(t->child[k]))
       return 0;
@@ -153,7 +157,7 @@ static atoll_err under_condition(struct donation *a, rt_tree *seq, int *at, cons
     const atoll_sym *cond = b ? atoll_sym_not(a->g->syms, t->cond) : t->cond;
     memcpy(a->busy, a->before, n);
     for (int k = 0; k < t->child[b]->children; k++)
-      if (t->child[b]->child[k]->kind == RT_STATEMENT)
+      if (is_free(t->child[b]->child[k]))
         ATOLL_TRY(consider(a, seq, at, t->child[b]->child[k], cond));
     for (size_t i = 0; i < n; i++)
       a->after[i] |= a->busy[i];
@@ -167,7 +171,7 @@ static atoll_err after_execution(struct donation *a, rt_tree *seq, int *at) {
   memset(a->busy, 0, (size_t)a->g->nodes);
   for (int back = 1; *at + back < seq->children && only_frees(seq->child[*at + back]); back++) {
     const rt_tree *t = seq->child[*at + back];
-    if (t->kind == RT_STATEMENT)
+    if (is_free(t))
       ATOLL_TRY(consider(a, seq, at, t, NULL));
     else if (t->kind == RT_IF)
       ATOLL_TRY(under_condition(a, seq, at, t));

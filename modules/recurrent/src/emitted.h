@@ -36,6 +36,9 @@ struct rt_run {
   /* All of these return 0, or an error that ends the run; take and more NULL after one. */
   char *(*take)(rt_run *r, int node, const int64_t *point, int64_t bytes); /* room for a value */
   int (*drop)(rt_run *r, int node, const int64_t *point);
+  const char *away; /* by node: its values are put away where the schedule says so */
+  int (*offload)(rt_run *r, int node, const int64_t *point);
+  int (*fetch)(rt_run *r, int node, const int64_t *point);
   int (*donate)(rt_run *r, int node, const int64_t *point, int to); /* its room is what is taken next for `to` */
   char *(*more)(rt_run *r, int64_t bytes);                          /* workspace beyond end */
   int (*call)(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out);

@@ -11,7 +11,8 @@ typedef struct instance {
   int node;
   int busy; /* on the path of demand */
   int64_t point[RT_DIMS];
-  rt_value value; /* data NULL: not computed */
+  rt_value value; /* data NULL: not computed, or away */
+  double *away;   /* its data, put away */
 } instance;
 
 struct rt_interp {
@@ -106,6 +107,30 @@ atoll_err rt_interp_donate(rt_interp *it, const atoll_rt *x, const int64_t point
                       rt_point_text(x, point, at, sizeof at));
   it->gives[x->id] = it->takes[to->id] = 1;
   return ATOLL_OK;
+}
+
+/* From one pointer to the other, which must be NULL. */
+static atoll_err move(rt_interp *it, const atoll_rt *x, const int64_t *point, int back) {
+  instance *e = *find(it, x, point);
+  char label[96], at[128];
+  if (!e || !(back ? e->away : e->value.data))
+    return atoll_fail(ATOLL_INTERNAL, "%s of %s%s, which is not there", back ? "fetch" : "offload",
+                      rt_label(x, label, sizeof label), rt_point_text(x, point, at, sizeof at));
+  double *data = back ? e->away : e->value.data;
+  e->away = back ? NULL : data;
+  e->value.data = back ? data : NULL;
+  it->bytes += back ? bytes_of(&e->value) : -bytes_of(&e->value);
+  if (it->bytes > it->peak)
+    it->peak = it->bytes;
+  return ATOLL_OK;
+}
+
+atoll_err rt_interp_offload(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  return move(it, x, point, 0);
+}
+
+atoll_err rt_interp_fetch(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  return move(it, x, point, 1);
 }
 
 const rt_value *rt_interp_value(const rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
@@ -656,6 +681,7 @@ void rt_interp_destroy(rt_interp **address) {
     for (instance *e = it->bucket[i], *after; e; e = after) {
       after = e->next;
       free(e->value.data);
+      free(e->away);
       free(e);
     }
   free(it->bucket);

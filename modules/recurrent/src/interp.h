@@ -27,6 +27,9 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
 atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* The next value of `to` is counted as having the storage of this one, which is freed after it was computed. */
 atoll_err rt_interp_donate(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS], const atoll_rt *to);
+/* Puts a value away, and brings it back: in between it is not there. */
+atoll_err rt_interp_offload(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
+atoll_err rt_interp_fetch(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* NULL when it is not there. */
 const rt_value *rt_interp_value(const rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* Bytes of the values held now and at most, as their types have them. */

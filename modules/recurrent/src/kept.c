@@ -399,6 +399,7 @@ void rt_kept_path(const rt_graph *made, const atoll_rec_params *p, char *path, s
     atoll_digester_add_int(d, p->block);
     atoll_digester_add_int(d, p->least);
     atoll_digester_add_int(d, (int64_t)p->budget);
+    atoll_digester_add_int(d, p->memory && p->offload);
     atoll_digester_add_text(d, atoll_version());
     add_library(d, &here);
     add_library(d, (const void *)(uintptr_t)atoll_sym_parse);

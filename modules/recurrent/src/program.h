@@ -10,6 +10,7 @@ struct atoll_rec_program {
   rt_schedule schedule;
   int threads;
   int64_t memory;    /* budget in bytes, 0: none */
+  char *offload;     /* folder for what the budget has no room for; NULL: none */
   rt_native *native; /* NULL: interpreted */
   rt_entry entry;
   int64_t last_peak; /* -1: it has not run */

@@ -15,10 +15,11 @@
 
 #include "atoll/gemm.h"
 #include "atoll/rng.h"
+#include "away.h"
 #include "emitted.h"
 #include "tree.h"
 
-enum { ALIGN = 64, CLASSES = 4 * 60, STORE_SLOTS_MAX = 1 << 30 };
+enum { ALIGN = 64, CLASSES = 4 * 60, AWAY = -1, STORE_SLOTS_MAX = 1 << 30 };
 
 _Static_assert(sizeof(rt_arg) == sizeof(atoll_rt_view) && offsetof(rt_arg, data) == offsetof(atoll_rt_view, data) &&
                    offsetof(rt_arg, shape) == offsetof(atoll_rt_view, shape),
@@ -28,8 +29,11 @@ _Static_assert(sizeof(rt_arg) == sizeof(atoll_rt_view) && offsetof(rt_arg, data)
 
 typedef struct piece { /* before the memory that is handed out */
   struct piece *next;
-  int64_t held; /* values that are alive in it; a donation makes one more */
-  int class;
+  int64_t held;    /* values that are alive in it; a donation makes one more */
+  int64_t present; /* of these, those that are not put away */
+  int64_t place;   /* in the file of what is away, -1: none */
+  int changed;     /* since it was written there */
+  int class;       /* AWAY: there is no memory behind it */
   int64_t bytes;
 } piece;
 
@@ -105,8 +109,9 @@ typedef struct runtime {
   rt_block *block;    /* per node; dim by position in the domain */
   char **gift;        /* per node: memory that its next value gets; NULL: from the pool */
   pool pool;
-  char *space; /* workspace */
-  char **old;  /* earlier ones, which the statement at hand may still use */
+  rt_away *away; /* NULL: nothing is ever put away */
+  char *space;   /* workspace */
+  char **old;    /* earlier ones, which the statement at hand may still use */
   int olds;
   int64_t bound[RT_DIMS];
   const void **input;
@@ -213,14 +218,88 @@ static int64_t block_point(const runtime *rt, int node, const int64_t *point, in
   return point[b->dim] % b->size;
 }
 
+static void release(runtime *rt, char *data) {
+  piece *p = head_of(data);
+  if (p->place >= 0)
+    rt_away_release(rt->away, p->bytes, p->place);
+  if (p->class == AWAY)
+    free(p);
+  else
+    pool_give(&rt->pool, data);
+}
+
 static void give_up(runtime *rt, char *data) {
   if (--head_of(data)->held == 0)
-    pool_give(&rt->pool, data);
+    release(rt, data);
+}
+
+/* The memory goes to the file and its head remains. */
+static atoll_err put_away(runtime *rt, char **data) {
+  piece *p = head_of(*data), *head = aligned_alloc(ALIGN, ALIGN);
+  if (!head)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  atoll_err err = p->changed ? rt_away_write(rt->away, *data, p->bytes, &p->place) : ATOLL_OK;
+  *head = *p;
+  head->class = AWAY;
+  head->changed = 0;
+  if (err != ATOLL_OK) {
+    free(head);
+    return err;
+  }
+  pool_give(&rt->pool, *data);
+  *data = (char *)head + ALIGN;
+  return ATOLL_OK;
+}
+
+static atoll_err bring_back(runtime *rt, char **data) {
+  piece *head = head_of(*data), *p;
+  char *memory = pool_take(&rt->pool, head->bytes);
+  if (!memory)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld bytes", (long long)head->bytes);
+  p = head_of(memory);
+  p->held = head->held;
+  p->present = head->present;
+  p->place = head->place;
+  p->changed = 0;
+  free(head);
+  *data = memory;
+  return rt_away_read(rt->away, memory, p->bytes, p->place);
+}
+
+/* Where the value, or its block, is; NULL and an error when it is nowhere. */
+static char **place_of(runtime *rt, int node, const int64_t *value, const char *what) {
+  int64_t point[RT_DIMS];
+  (void)block_point(rt, node, value, point);
+  int64_t slot = slot_of(&rt->store[node], rt->dims[node], point);
+  if (is_at(rt, node, slot, point))
+    return &rt->store[node].data[slot];
+  rt->err = broken(rt, node, point, what);
+  return NULL;
+}
+
+static int offload(rt_run *r, int node, const int64_t *value) {
+  runtime *rt = of(r);
+  char **data = place_of(rt, node, value, "is put away, but is not there");
+  if (!data)
+    return rt->err;
+  return --head_of(*data)->present > 0 ? 0 : (int)(rt->err = put_away(rt, data));
+}
+
+static int fetch(rt_run *r, int node, const int64_t *value) {
+  runtime *rt = of(r);
+  char **data = place_of(rt, node, value, "is brought back, but is nowhere");
+  if (data && head_of(*data)->class == AWAY)
+    rt->err = bring_back(rt, data);
+  if (data)
+    head_of(*data)->present++;
+  return rt->err;
 }
 
 static int donate(rt_run *r, int node, const int64_t *point, int to) {
   runtime *rt = of(r);
   int64_t slot = slot_of(&rt->store[node], rt->dims[node], point);
+  if (!rt_is_donated(r->away, node, to))
+    return 0;
   if (!is_at(rt, node, slot, point))
     return rt->err = broken(rt, node, point, "is donated, but is not there");
   rt->gift[to] = rt->store[node].data[slot];
@@ -234,7 +313,11 @@ static char *take(rt_run *r, int node, const int64_t *value, int64_t bytes) {
   int64_t point[RT_DIMS], place = block_point(rt, node, value, point), size = rt->block[node].size;
   int64_t slot = slot_of(s, rt->dims[node], point);
   if (s->data[slot] && size > 1 && is_at(rt, node, slot, point)) {
+    if (head_of(s->data[slot])->class == AWAY && (rt->err = bring_back(rt, &s->data[slot])) != ATOLL_OK)
+      return NULL;
     head_of(s->data[slot])->held++;
+    head_of(s->data[slot])->present++;
+    head_of(s->data[slot])->changed = 1;
     return s->data[slot] + place * bytes;
   }
   if (s->data[slot]) {
@@ -245,8 +328,10 @@ static char *take(rt_run *r, int node, const int64_t *value, int64_t bytes) {
   }
   char *data = rt->gift[node];
   rt->gift[node] = NULL;
-  if (!data && (data = pool_take(&rt->pool, size * bytes)))
-    head_of(data)->held = 1;
+  if (!data && (data = pool_take(&rt->pool, size * bytes))) {
+    head_of(data)->held = head_of(data)->present = head_of(data)->changed = 1;
+    head_of(data)->place = -1;
+  }
   if (!data) {
     rt->err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld bytes", (long long)bytes);
     return NULL;
@@ -258,16 +343,17 @@ static char *take(rt_run *r, int node, const int64_t *value, int64_t bytes) {
 
 static int drop(rt_run *r, int node, const int64_t *value) {
   runtime *rt = of(r);
-  rt_slots *s = &rt->store[node];
-  int64_t point[RT_DIMS];
-  (void)block_point(rt, node, value, point);
-  int64_t slot = slot_of(s, rt->dims[node], point);
-  if (!is_at(rt, node, slot, point))
-    return rt->err = broken(rt, node, point, "is freed, but is not there");
-  int last = rt->block[node].size == 1 || head_of(s->data[slot])->held == 1; /* in this slot */
-  give_up(rt, s->data[slot]);
-  if (last)
-    s->data[slot] = NULL;
+  char **data = place_of(rt, node, value, "is freed, but is not there");
+  if (!data)
+    return rt->err;
+  piece *p = head_of(*data);
+  p->present--;
+  if (rt->block[node].size > 1 && p->held > 1) {
+    p->held--;
+    return p->present > 0 ? 0 : (int)(rt->err = put_away(rt, data));
+  }
+  give_up(rt, *data);
+  *data = NULL;
   return 0;
 }
 
@@ -364,7 +450,7 @@ static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
   return ATOLL_OK;
 }
 
-static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bindings, int n) {
+static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_binding *bindings, int n) {
   size_t nodes = (size_t)rt->g->nodes + 1;
   int64_t room = 1 << 16;
   rt->store = calloc(nodes, sizeof *rt->store);
@@ -397,13 +483,16 @@ static atoll_err prepare(runtime *rt, int threads, const atoll_rec_binding *bind
   rt->r = (rt_run){.store = rt->store,
                    .input = rt->input,
                    .bound = rt->bound,
-                   .threads = threads,
+                   .threads = p->threads,
                    .top = rt->space,
                    .end = rt->space + room,
                    .base = rt->space,
                    .take = take,
                    .drop = drop,
                    .donate = donate,
+                   .away = p->away,
+                   .offload = offload,
+                   .fetch = fetch,
                    .more = more,
                    .call = call,
                    .random = random_numbers,
@@ -418,7 +507,7 @@ static void destroy(runtime *rt) {
   for (int i = 0; i < rt->g->nodes; i++) {
     for (int64_t s = 0; rt->store && rt->store[i].data && s < slots_of(&rt->store[i], rt->dims[i]); s++)
       if (rt->store[i].data[s] && rt->block[i].size > 1)
-        pool_give(&rt->pool, rt->store[i].data[s]);
+        release(rt, rt->store[i].data[s]);
       else if (rt->store[i].data[s])
         give_up(rt, rt->store[i].data[s]);
     if (rt->gift && rt->gift[i])
@@ -429,6 +518,7 @@ static void destroy(runtime *rt) {
       free(rt->keys[i]);
   }
   pool_destroy(&rt->pool);
+  rt_away_destroy(&rt->away);
   for (int k = 0; k < rt->olds; k++)
     free(rt->old[k]);
   free(rt->old);
@@ -441,10 +531,12 @@ static void destroy(runtime *rt) {
   free(rt->input);
 }
 
-atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, int threads, const atoll_rec_binding *bindings, int n,
-                         int64_t *peak) {
+atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_params *p, const atoll_rec_binding *bindings,
+                         int n, int64_t *peak) {
   runtime rt = {.g = g};
-  atoll_err err = prepare(&rt, threads, bindings, n);
+  atoll_err err = prepare(&rt, p, bindings, n);
+  if (err == ATOLL_OK && memchr(p->away, 1, (size_t)g->nodes))
+    err = rt_away_create(p->folder, &rt.away);
   if (err == ATOLL_OK && program(&rt.r) != 0)
     err = rt.err;
   if (err == ATOLL_OK && rt.pool.now != 0)

@@ -7,8 +7,14 @@
 struct rt_run;
 typedef int (*rt_entry)(struct rt_run *r);
 
+typedef struct rt_run_params {
+  int threads;
+  const char *away;   /* per node: its values are put away where the schedule says so */
+  const char *folder; /* into a file there */
+} rt_run_params;
+
 /* Runs an emitted program of this graph; *peak: most bytes of values at any time. */
-atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, int threads, const atoll_rec_binding *bindings, int n,
-                         int64_t *peak);
+atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_params *p, const atoll_rec_binding *bindings,
+                         int n, int64_t *peak);
 
 #endif

@@ -165,11 +165,10 @@ static isl_stat append_zero(isl_map *m, void *user) {
   return *sum ? isl_stat_ok : isl_stat_error;
 }
 
-/* Not coalesced: pieces with different constants would become one with a coordinate that varies. F<id>[q] -> the time
- * of the last that reads the value at q, or of its own computation. */
-static isl_map *last_use(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, isl_union_map *time, isl_set *context) {
+/* When x's value at q is used: X[q] -> times of its computation and of all that read it. */
+static isl_map *uses(const struct rt_order *o, const rt_graph *g, const atoll_rt *x, isl_union_map *time) {
   char name[16];
-  isl_set *domain = isl_set_intersect_params(rt_poly_domain(ctx, x), isl_set_copy(context));
+  isl_set *domain = isl_set_intersect_params(rt_poly_domain(o->ctx, x), isl_set_copy(o->context));
   isl_map *self = isl_map_identity(isl_space_map_from_set(isl_set_get_space(domain)));
   (void)snprintf(name, sizeof name, "S%d", rt_head(x));
   self = isl_map_set_tuple_name(isl_map_intersect_domain(self, isl_set_copy(domain)), isl_dim_out, name);
@@ -179,23 +178,84 @@ static isl_map *last_use(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, isl
     for (int k = 0; y && k < y->inputs; k++) {
       if (y->in[k].src != x->id)
         continue;
-      isl_map *use = isl_map_reverse(isl_map_intersect_range(rt_poly_access(ctx, y, k), isl_set_copy(domain)));
+      isl_map *use = isl_map_reverse(isl_map_intersect_range(rt_poly_access(o->ctx, y, k), isl_set_copy(domain)));
       (void)snprintf(name, sizeof name, "S%d", rt_head(y));
       users = isl_union_map_union(users, isl_union_map_from_map(isl_map_set_tuple_name(use, isl_dim_out, name)));
     }
   }
   isl_set_free(domain);
-  isl_map *when = isl_map_from_union_map(isl_union_map_apply_range(users, isl_union_map_copy(time)));
-  (void)snprintf(name, sizeof name, "F%d", x->id);
-  return isl_map_set_tuple_name(append(isl_map_lexmax(when), 1), isl_dim_in, name);
+  return isl_map_from_union_map(isl_union_map_apply_range(users, isl_union_map_copy(time)));
 }
 
-static isl_union_map *with_frees(const struct rt_order *o, const rt_graph *g, isl_union_map *time) {
+/* Adds `when`, an order of instances, as statement <letter><id>, at coordinate `value` of the time it follows. Not
+ * coalesced: pieces with different constants would become one with a coordinate that varies. */
+static isl_union_map *add_statement(isl_union_map *all, char letter, int id, isl_map *when, int value) {
+  char name[16];
+  (void)snprintf(name, sizeof name, "%c%d", letter, id);
+  when = isl_map_set_tuple_name(append(when, value), isl_dim_in, name);
+  return isl_union_map_union(all, isl_union_map_from_map(when));
+}
+
+/* ---- what is put away ---- */
+
+static isl_stat last_loop(isl_basic_map *part, void *user) {
+  int *last = user, k = (int)isl_basic_map_dim(part, isl_dim_out) - 1;
+  for (; k > *last; k--) {
+    isl_val *v = isl_basic_map_plain_get_val_if_fixed(part, isl_dim_out, (unsigned)k);
+    int fixed = isl_val_is_int(v) == isl_bool_true;
+    isl_val_free(v);
+    if (!fixed)
+      break;
+  }
+  *last = k;
+  isl_basic_map_free(part);
+  return isl_stat_ok;
+}
+
+/* Uses of a value within one turn of their innermost loop are one visit. After a visit that is not the last one the
+ * value may be put away, before one that is not the first it is brought back. *when: as of uses(). Instances have the
+ * value's point, and behind it the visit. */
+static isl_union_map *with_offload(isl_union_map *all, const atoll_rt *x, isl_map *when) {
+  int loop = -1;
+  (void)isl_map_foreach_basic_map(when, last_loop, &loop);
+  if (loop < 0) {
+    isl_map_free(when);
+    return all;
+  }
+  isl_map *visit = isl_map_identity(isl_space_map_from_set(isl_space_range(isl_map_get_space(when))));
+  visit =
+      isl_map_project_out(visit, isl_dim_out, (unsigned)loop + 1, isl_map_dim(visit, isl_dim_out) - (unsigned)loop - 1);
+  visit = isl_map_reverse(isl_map_range_product(isl_map_reverse(when), visit)); /* [X[q] -> visit] -> time */
+  isl_map *visits = isl_set_unwrap(isl_map_domain(isl_map_copy(visit)));
+  isl_set *more = isl_map_wrap(isl_map_subtract(isl_map_copy(visits), isl_map_lexmax(isl_map_copy(visits))));
+  isl_set *again = isl_map_wrap(isl_map_subtract(isl_map_copy(visits), isl_map_lexmin(isl_map_copy(visits))));
+  isl_map_free(visits);
+  if (isl_set_is_empty(more) == isl_bool_false) {
+    isl_map *after = isl_map_lexmax(isl_map_intersect_domain(isl_map_copy(visit), isl_set_copy(more)));
+    isl_map *before = isl_map_lexmin(isl_map_intersect_domain(isl_map_copy(visit), isl_set_copy(again)));
+    all = add_statement(all, 'O', x->id, isl_map_flatten_domain(after), 2);
+    all = add_statement(all, 'G', x->id, isl_map_flatten_domain(before), -1);
+  }
+  isl_set_free(more);
+  isl_set_free(again);
+  isl_map_free(visit);
+  return all;
+}
+
+/* Executions, and around them what happens to values. */
+static isl_union_map *with_memory(const struct rt_order *o, const rt_graph *g, isl_union_map *time, int offload) {
   isl_union_map *all = isl_union_map_empty(isl_union_map_get_space(time));
   (void)isl_union_map_foreach_map(time, append_zero, &all);
-  for (int i = 0; i < g->nodes; i++)
-    if (has_statement(g->node[i]) && g->node[i]->op != RT_SINK && rt_is_read_outside(g, g->node[i]))
-      all = isl_union_map_union(all, isl_union_map_from_map(last_use(o->ctx, g, g->node[i], time, o->context)));
+  for (int i = 0; i < g->nodes; i++) {
+    if (!has_statement(g->node[i]) || g->node[i]->op == RT_SINK || !rt_is_read_outside(g, g->node[i]))
+      continue;
+    isl_map *when = uses(o, g, g->node[i], time);
+    all = add_statement(all, 'F', i, isl_map_lexmax(isl_map_copy(when)), 1);
+    if (offload && g->node[i]->dims)
+      all = with_offload(all, g->node[i], when);
+    else
+      isl_map_free(when);
+  }
   return all;
 }
 
@@ -313,7 +373,10 @@ static atoll_err convert_statement(struct conversion *c, isl_ast_node *node, rt_
   atoll_err err = t && text ? ATOLL_OK : rt_poly_error(c->ctx, "schedule: a statement");
   if (err == ATOLL_OK) {
     int k = 1;
-    t->what = text[0] == 'F' ? RT_DO_FREE : RT_DO_EXECUTE;
+    t->what = text[0] == 'F'   ? RT_DO_FREE
+              : text[0] == 'O' ? RT_DO_OFFLOAD
+              : text[0] == 'G' ? RT_DO_FETCH
+                               : RT_DO_EXECUTE;
     t->node = atoi(text + 1);
     for (int d = 0; d < c->g->dims && err == ATOLL_OK; d++)
       if (rt_has(c->g->node[t->node], d))
@@ -462,9 +525,9 @@ static isl_schedule *schedule_of(isl_union_map *time) {
   return s;
 }
 
-static atoll_err tree_of(const struct rt_order *o, const rt_graph *g, isl_union_map *time, rt_tree **out) {
+static atoll_err tree_of(const struct rt_order *o, const rt_graph *g, isl_union_map *time, int offload, rt_tree **out) {
   isl_ast_build *build = isl_ast_build_from_context(isl_set_copy(o->context));
-  isl_ast_node *node = isl_ast_build_node_from_schedule(build, schedule_of(with_frees(o, g, time)));
+  isl_ast_node *node = isl_ast_build_node_from_schedule(build, schedule_of(with_memory(o, g, time, offload)));
   isl_ast_build_free(build);
   if (!node)
     return rt_poly_error(o->ctx, "schedule: syntax tree");
@@ -501,7 +564,7 @@ atoll_err rt_schedule_create(const rt_graph *g, const rt_schedule_params *p, rt_
   if (err == ATOLL_OK)
     err = find_order(&o, g, p ? p->budget : 0, &time, &s.method);
   if (err == ATOLL_OK)
-    err = tree_of(&o, g, time, &s.tree);
+    err = tree_of(&o, g, time, p && p->offload, &s.tree);
   isl_union_map_free(time);
   isl_union_set_free(o.domain);
   isl_union_map_free(o.needs);

@@ -6,6 +6,7 @@
 
 typedef struct rt_schedule_params {
   int64_t least[RT_DIMS]; /* bounds given at run are at least this: fewer guards for tiny ones; 0 means 1 */
+  int offload;            /* bool: with statements that put values away between uses */
   unsigned long budget;   /* 0: shifted loops first; else isl first, with so many operations at most */
 } rt_schedule_params;
 

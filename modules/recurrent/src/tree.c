@@ -297,6 +297,7 @@ atoll_err rt_blocks_count(rt_blocks *b, const atoll_rt *x, const int64_t *point,
 struct execution {
   rt_interp *it;
   const rt_graph *g;
+  const char *away;
   rt_members m;
 };
 
@@ -319,14 +320,18 @@ static atoll_err execute(void *arg, const rt_tree *t, const atoll_rt *x, const i
   case RT_DO_FREE:
     return rt_interp_free(a->it, x, point);
   case RT_DO_DONATE:
-    return rt_interp_donate(a->it, x, point, a->g->node[t->to]);
+    return rt_is_donated(a->away, x->id, t->to) ? rt_interp_donate(a->it, x, point, a->g->node[t->to]) : ATOLL_OK;
+  case RT_DO_OFFLOAD:
+    return a->away && a->away[x->id] ? rt_interp_offload(a->it, x, point) : ATOLL_OK;
+  case RT_DO_FETCH:
+    return a->away && a->away[x->id] ? rt_interp_fetch(a->it, x, point) : ATOLL_OK;
   default:
     return execute_group(a, x->id, point);
   }
 }
 
-atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree) {
-  struct execution a = {.it = it, .g = g};
+atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree, const char *away) {
+  struct execution a = {.it = it, .g = g, .away = away};
   rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.bound, rt_interp_bounds(it), sizeof env.bound);
   ATOLL_TRY(rt_members_create(g, &a.m));
@@ -341,7 +346,9 @@ struct account {
   rt_members m;
   rt_blocks blocks;
   char *gives, *takes; /* per node: a donation is under way from it, to it */
+  const char *away;    /* NULL: nothing is */
   int64_t now, peak;
+  int64_t *held, *at_peak; /* per node: bytes now, and when the peak was */
 };
 
 static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *point, int sign) {
@@ -359,8 +366,11 @@ static atoll_err count(struct account *a, const atoll_rt *x, const int64_t *poin
     return ATOLL_OK;
   bytes *= a->blocks.block[x->id].size;
   a->now += sign * bytes;
-  if (a->now > a->peak)
+  a->held[x->id] += sign * bytes;
+  if (a->now > a->peak) {
     a->peak = a->now;
+    memcpy(a->at_peak, a->held, (size_t)a->g->nodes * sizeof *a->held);
+  }
   return ATOLL_OK;
 }
 
@@ -372,8 +382,10 @@ static int passed(char *mark) {
 
 static atoll_err account(void *arg, const rt_tree *t, const atoll_rt *x, const int64_t *point) {
   struct account *a = arg;
+  if (t->what == RT_DO_OFFLOAD || t->what == RT_DO_FETCH)
+    return a->away && a->away[x->id] ? count(a, x, point, t->what == RT_DO_FETCH ? 1 : -1) : ATOLL_OK;
   if (t->what == RT_DO_DONATE) {
-    a->gives[x->id] = a->takes[t->to] = 1;
+    a->gives[x->id] = a->takes[t->to] = (char)rt_is_donated(a->away, x->id, t->to);
     return ATOLL_OK;
   }
   if (t->what == RT_DO_FREE)
@@ -386,12 +398,20 @@ static atoll_err account(void *arg, const rt_tree *t, const atoll_rt *x, const i
   return ATOLL_OK;
 }
 
-atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak) {
-  struct account a = {.g = g, .gives = calloc((size_t)g->nodes + 1, 1), .takes = calloc((size_t)g->nodes + 1, 1)};
+static atoll_err take_account(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], const char *away,
+                              struct account *out) {
+  const size_t n = (size_t)g->nodes + 1;
+  struct account a = {.g = g,
+                      .away = away,
+                      .gives = calloc(n, 1),
+                      .takes = calloc(n, 1),
+                      .held = calloc(n, sizeof *a.held),
+                      .at_peak = calloc(n, sizeof *a.at_peak)};
   rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.bound, bound, sizeof env.bound);
   memcpy(a.env.bound, bound, sizeof env.bound);
-  atoll_err err = a.gives && a.takes ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
+  atoll_err err =
+      a.gives && a.takes && a.held && a.at_peak ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent memory: no memory");
   if (err == ATOLL_OK)
     err = rt_members_create(g, &a.m);
   if (err == ATOLL_OK)
@@ -402,7 +422,48 @@ atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64
   rt_members_destroy(&a.m);
   free(a.gives);
   free(a.takes);
+  *out = a;
+  return err;
+}
+
+static void close_account(struct account *a) {
+  free(a->held);
+  free(a->at_peak);
+}
+
+atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], const char *away,
+                             int64_t *peak) {
+  struct account a;
+  atoll_err err = take_account(g, tree, bound, away, &a);
   if (err == ATOLL_OK)
     *peak = a.peak;
+  close_account(&a);
   return err;
+}
+
+int rt_tree_offloads(const rt_tree *t, int node) {
+  if (t->kind == RT_STATEMENT)
+    return t->what == RT_DO_OFFLOAD && t->node == node;
+  for (int k = 0; k < t->children; k++)
+    if (rt_tree_offloads(t->child[k], node))
+      return 1;
+  return 0;
+}
+
+atoll_err rt_tree_put_away(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t memory,
+                           char *away, int64_t *peak) {
+  memset(away, 0, (size_t)g->nodes);
+  for (;;) {
+    struct account a;
+    int most = -1;
+    atoll_err err = take_account(g, tree, bound, away, &a);
+    for (int i = 0; err == ATOLL_OK && i < g->nodes; i++)
+      if (a.at_peak[i] > 0 && !away[i] && (most < 0 || a.at_peak[i] > a.at_peak[most]) && rt_tree_offloads(tree, i))
+        most = i;
+    *peak = a.peak;
+    close_account(&a);
+    if (err != ATOLL_OK || *peak <= memory || most < 0)
+      return err;
+    away[most] = 1;
+  }
 }

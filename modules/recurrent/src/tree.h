@@ -12,7 +12,9 @@ typedef enum rt_tree_kind { RT_SEQ, RT_FOR, RT_IF, RT_STATEMENT } rt_tree_kind;
   X(EXECUTE, "execute") /* all nodes of a group, at one point */                                                       \
   X(FREE, "free")       /* one node's value at one point: nothing reads it any more */                                 \
   X(DONATE, "donate")   /* the value's storage becomes that of what the next execution makes of `to`; it is freed      \
-                           right after that */
+                           right after that */                                                                         \
+  X(OFFLOAD, "offload") /* the value is not needed for a while: put away, if the run has to put values away */         \
+  X(FETCH, "fetch")     /* and brought back */
 
 typedef enum rt_statement {
 #define RT_STATEMENT_ENUM(name, text) RT_DO_##name,
@@ -84,11 +86,21 @@ int rt_reads_one_block(const rt_graph *g, const rt_edge *e, const rt_block *b);
 /* Adds the donations that the tree's order allows: a value that is freed right after an execution which reads it gives
  * its storage to a result of it, where an element is read before that of the result is written. */
 atoll_err rt_tree_donate(const rt_graph *g, rt_tree *tree);
+/* Whether a run carries a donation out: not when one of the two is put away. away: NULL, or per node. */
+static inline int rt_is_donated(const char *away, int from, int to) { return !away || (!away[from] && !away[to]); }
 
-/* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. */
-atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree);
+/* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. away: per node,
+ * whether its values are put away where the tree says so. */
+atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree, const char *away);
 /* Most bytes of values at any time, by walking the schedule: values, or blocks of them, without temporaries inside of
- * groups. */
-atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t *peak);
+ * groups, and without what is away. */
+atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], const char *away,
+                             int64_t *peak);
+/* Which nodes' values must be put away for the peak to be at most `memory`: none if it is anyway. Those that take most
+ * where the peak is come first. away: [nodes]; *peak: with them, above `memory` when nothing helps. */
+atoll_err rt_tree_put_away(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], int64_t memory,
+                           char *away, int64_t *peak);
+/* Whether the tree says when values of this node could be put away. */
+int rt_tree_offloads(const rt_tree *tree, int node);
 
 #endif
