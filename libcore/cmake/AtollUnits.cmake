@@ -202,8 +202,10 @@ function(atoll_test name)
     ATOLL_TEST_BINARY_DIR="${CMAKE_CURRENT_BINARY_DIR}")
   # Assertions stay on in tests, whatever the build type.
   target_compile_options(${target} PRIVATE -UNDEBUG)
+  set(work ${CMAKE_CURRENT_BINARY_DIR}/work/${name}) # tests of one program that run at once leave files with one name
+  file(MAKE_DIRECTORY ${work})
   if(DEFINED A_NP)
-    add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}
+    add_test(NAME ${name} WORKING_DIRECTORY ${work}
       COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/mpi-test.sh ${A_NP} $<TARGET_FILE:${target}> ${A_ARGS})
     set(labels mpi)
     set(processors ${A_NP})
@@ -211,7 +213,7 @@ function(atoll_test name)
       set(processors 2)
     endif()
   else()
-    add_test(NAME ${name} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR} COMMAND ${target} ${A_ARGS})
+    add_test(NAME ${name} WORKING_DIRECTORY ${work} COMMAND ${target} ${A_ARGS})
     set(labels unit)
     set(processors 1)
   endif()

@@ -33,10 +33,11 @@ static inline int need_python(void) {
 /* Runs python with `script` and one argument (sys.argv[1]); gives the exit status. The script's output goes to standard
  * output. */
 static inline int run_python(const char *script, const char *argument) {
+  const char *name = python(); /* also as its argv[0], by which an interpreter finds its modules */
   fflush(NULL);
   pid_t pid = fork();
   if (pid == 0) {
-    execlp(python(), "python3", "-c", script, argument, (char *)NULL);
+    execlp(name, name, "-c", script, argument, (char *)NULL);
     _exit(127);
   }
   int status = -1;

@@ -152,12 +152,12 @@ T
 
 cluster_started() { # DAEMON: it says so by its pid file
   local try
-  for try in $(seq 200); do
+  for try in $(seq 1200); do
     [ -s "$CLUSTER/run/$1.pid" ] && return 0
     sleep 0.05
   done
   tail -n 5 "$CLUSTER"/log/* 2>/dev/null
-  fail "$1 did not start in 10 s"
+  fail "$1 did not start in 60 s"
 }
 
 cluster_stop() {
@@ -188,7 +188,7 @@ cluster_start() {
     unshare --uts sh -c 'hostname "$1" && exec slurmd -N "$1" -f "$2"' sh $n "$SLURM_CONF" || fail "slurmd $n"
   done
   for n in n0 n1 n2 n3; do cluster_started slurmd-$n; done
-  for try in $(seq 150); do
+  for try in $(seq 300); do
     [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c '^idle$')" = 4 ] && break
     sleep 0.2
   done
@@ -206,13 +206,13 @@ submit() {
 
 # sbatch --wait would look every few seconds only. Of a heterogeneous job the first component counts.
 await() {
-  local show end=$((SECONDS + ${1:-120})) code
+  local show end=$((SECONDS + ${1:-240})) code
   while :; do
     show=$(scontrol show job "$JOB" 2>/dev/null)
     STATE=$(sed -n '/JobState=/{s/.*JobState=\([A-Z_]*\).*/\1/p;q}' <<<"$show")
     code=$(sed -n '/ ExitCode=/{s/.* ExitCode=\([0-9:]*\).*/\1/p;q}' <<<"$show")
     case $STATE in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL | BOOT_FAIL | DEADLINE | OUT_OF_MEMORY) break ;; esac
-    [ "$SECONDS" -lt "$end" ] || { cat job.out; fail "job $JOB is still $STATE after ${1:-120} s"; }
+    [ "$SECONDS" -lt "$end" ] || { cat job.out; fail "job $JOB is still $STATE after ${1:-240} s"; }
     sleep 0.2
   done
   STATUS=${code%:*}
@@ -235,12 +235,12 @@ status_is() {
 
 await_file() {
   local try
-  for try in $(seq 600); do
+  for try in $(seq 2400); do
     [ -e "$1" ] && return 0
     sleep 0.05
   done
   cat job.out
-  fail "no $1 after 30 s"
+  fail "no $1 after 120 s"
 }
 
 signal_batch() { scancel --signal="$1" --batch "$JOB" || fail "scancel --signal=$1"; }

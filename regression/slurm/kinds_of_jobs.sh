@@ -36,9 +36,13 @@ await_file runs/het/run.a1.h5
 sleep 1
 signal_batch USR1
 # Where nothing else happens, Slurm 22.05 does not look again at a heterogeneous job whose time has come; any submission wakes it.
-sleep 8
-sbatch --output=/dev/null --wrap true >/dev/null
+for _ in $(seq 60); do
+  sleep 2
+  sbatch --output=/dev/null --wrap true >/dev/null
+done &
+waker=$!
 await
+kill $waker
 status_is 0
 says ', 4 ranks'
 says 'resumed runs/het/ckpt/'

@@ -39,7 +39,7 @@ cat "$(sourcefile inputs/corpora/kjv-train.txt)" >shrinks.txt
 "${ATOLL_MPIRUN[@]}" -np 2 "$T" job.yaml run.dir=shrinks data.train=shrinks.txt train.steps=100000 train.validate_every=0 \
   train.log_every=10000 >"$ATOLL_LAST_OUT" 2>&1 </dev/null &
 launcher=$!
-while kill -0 $launcher 2>/dev/null && ! [ -e shrinks/run.a1.h5 ]; do sleep 0.1; done
+while_alive $launcher [ -e shrinks/run.a1.h5 ]
 truncate -s 5000 shrinks.txt
 wait $launcher && fail 'trained on data that was gone'
 says 'shrinks.txt was cut from'

@@ -19,8 +19,9 @@ assert abs(first - blind) < 0.3
 assert last < blind - 1.5 and held < blind - 1.5
 P
 done
+runs=0
 bits() { # FAMILY key=value ...: the same model on one rank, as pipeline and as data parallel
-  local family=$1 dir=$1-$RANDOM
+  local family=$1 dir=bits$((runs += 1))
   shift
   cp "$(sourcefile "inputs/jobs/$family-tiny.yaml")" job.yaml
   sed -i "s|\.\./corpora|$(dirname "$(sourcefile inputs/corpora/kjv-train.txt)")|" job.yaml

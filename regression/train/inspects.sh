@@ -5,17 +5,21 @@ I=$(atoll atoll-inspect)
 write_job job.yaml 'ckpt.every_steps: 5'
 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=live train.steps=1000000 train.log_every=1000000 >live.out 2>&1 </dev/null &
 launcher=$!
-while kill -0 $launcher 2>/dev/null && ! [ -e live/run.h5 ]; do sleep 0.1; done
+while_alive $launcher [ -e live/run.h5 ]
 expect 72 "$I" status live
 for command in ls metrics export counters memory; do
   run "$I" $command live
   [ -s "$ATOLL_LAST_OUT" ] || fail "$command says nothing"
 done
 run "$I" ls live/run.a1.h5
-run "$I" metrics --json live
+rows() { python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))["step"]))' "$1"; }
+longer_than() { # ROWS: what followers see of the live run, in last.out
+  run "$I" metrics --json live
+  [ "$(rows "$ATOLL_LAST_OUT")" -gt "$1" ]
+}
+while_alive $launcher longer_than 0
 mv "$ATOLL_LAST_OUT" first.json
-sleep 0.5
-run "$I" metrics --json live
+while_alive $launcher longer_than "$(rows first.json)"
 python3 -c '
 import json, sys
 a, b = (json.load(open(f)) for f in sys.argv[1:])

@@ -27,4 +27,11 @@ train() {
 # same DIR DIR: trained alike, bit for bit
 same() { run "$(atoll atoll-inspect)" diff "$1" "$2"; }
 
+# while_alive PID CONDITION...: returns when the command CONDITION succeeds, or the process PID, of a job, is gone
+while_alive() {
+  local pid=$1
+  shift
+  while kill -0 "$pid" 2>/dev/null && ! "$@"; do sleep 0.1; done
+}
+
 committed() { ls "$1/ckpt" 2>/dev/null | grep -c '^step-[0-9]*\.a[0-9]*$'; }

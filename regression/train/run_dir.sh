@@ -7,7 +7,7 @@ T=$(atoll atoll-train)
 # Two jobs in one directory: the second is told who holds it.
 "${ATOLL_MPIRUN[@]}" -np 1 "$T" job.yaml run.dir=taken train.steps=100000 train.log_every=100000 train.validate_every=0 ckpt.every_steps=0 >first.out 2>&1 </dev/null &
 first=$!
-while kill -0 $first 2>/dev/null && ! [ -e taken/run.a1.h5 ]; do sleep 0.1; done
+while_alive $first [ -e taken/run.a1.h5 ]
 expect 72 mpi 1 "$T" job.yaml run.dir=taken
 says 'taken'
 run "$(atoll atoll-inspect)" stop taken

@@ -7,11 +7,11 @@ write_job job.yaml 'train.steps: 1000000' 'train.log_every: 1000000' 'train.vali
 sed -i 's/steps: 20, decay_steps: 20/decay_steps: 20/; s/validate_every: 10, //; s/, log_every: 5//' job.yaml
 
 began=$(date +%s)
-expect 75 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=limit run.time_limit=6s run.stop_margin=1s ckpt.every_seconds=1s ckpt.keep=9 run.trace=true
+expect 75 mpi 2 "$(atoll atoll-train)" job.yaml run.dir=limit run.time_limit=6s run.stop_margin=1s ckpt.every_seconds=500ms ckpt.keep=9 run.trace=true
 took=$(($(date +%s) - began))
 says 'time limit'
-[ "$took" -le 20 ] || fail "a limit of 6 s was kept after $took s"
-[ "$(committed limit)" -ge 3 ] || fail "expected a checkpoint every second: $(ls limit/ckpt)"
+[ "$took" -le 40 ] || fail "a limit of 6 s was kept after $took s"
+[ "$(committed limit)" -ge 3 ] || fail "expected a checkpoint every half second: $(ls limit/ckpt)"
 expect 75 "$I" status --json limit
 python3 - "$ATOLL_LAST_OUT" limit/trace.json <<'P' || fail 'status or timeline'
 import json, os, sys
@@ -34,7 +34,7 @@ run "$I" status limit
 # A rank hangs; somebody who does not want to wait signals twice.
 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=twice ckpt.every_steps=20 run.silence=60s >twice.out 2>&1 </dev/null &
 launcher=$!
-while kill -0 $launcher 2>/dev/null && ! [ -e twice/run.h5 ]; do sleep 0.1; done
+while_alive $launcher [ -e twice/run.h5 ]
 ranks=$(pgrep -P $launcher atoll-train)
 kill -STOP "$(echo "$ranks" | tail -n 1)"
 kill -TERM "$(echo "$ranks" | head -n 1)"
@@ -44,7 +44,7 @@ began=$(date +%s)
 wait $launcher
 got=$?
 [ $got = 79 ] || { cat twice.out; fail "two signals ended the job with $got"; }
-[ $(($(date +%s) - began)) -le 15 ] || fail 'two signals did not end the job at once'
+[ $(($(date +%s) - began)) -le 30 ] || fail 'two signals did not end the job at once'
 expect 79 "$I" status twice
 says 'second signal'
 run "$I" verify twice

@@ -80,7 +80,7 @@ continues() {
 
 # One rank killed between two sums of its group.
 killed() {
-  ATOLL_FAULT=kill:train.backward:3:1 timeout 60 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=killed run.silence=4s plan.load=two.yaml >"$ATOLL_LAST_OUT" 2>&1 </dev/null
+  ATOLL_FAULT=kill:train.backward:3:1 timeout 120 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=killed run.silence=4s plan.load=two.yaml >"$ATOLL_LAST_OUT" 2>&1 </dev/null
   local got=$?
   [ "$got" != 0 ] && [ "$got" != 124 ] || fail "a rank was killed, but the job ended with $got"
 }

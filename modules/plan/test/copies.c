@@ -85,19 +85,20 @@ static void one_pipeline_where_no_island_holds_the_model(void **state) {
   (void)state;
   test_cluster c, one;
   atoll_model *m = test_model(6, 128);
-  int64_t memory = INT64_C(1) << 16;
+  int64_t memory = INT64_C(4) << 20, tries = 0;
   atoll_plan_params params;
   atoll_plan *plan = NULL;
   atoll_plan_params_init(&params);
   params.target = 1;
   params.min_throughput = 1;
-  for (int found = 0; !found; memory += memory / 8) { /* the least that both together have */
+  for (int found = 0; !found; memory += memory / 8, tries++) { /* the least that both together have */
     make_cluster(&c, ISLANDS, memory, 0.01);
     atoll_plan_problem p = test_problem(m, &c, 16);
     found = atoll_plan_make(&p, &params, &plan, NULL) == ATOLL_OK;
     atoll_plan_destroy(&plan);
     test_cluster_free(&c);
   }
+  assert_true(tries > 1); /* what it began with was too little */
   memory = memory / 9 * 8;
   make_cluster(&c, ISLANDS, memory + 16, 0.01);
   make_cluster(&one, 1, memory + 16, 0.01);

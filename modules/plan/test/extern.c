@@ -43,7 +43,7 @@ static void begin_with(made *x, const char *program) {
   snprintf(x->params.policy, sizeof x->params.policy, "eager_flash");
   snprintf(x->params.extern_program, sizeof x->params.extern_program, "%s", program);
   x->params.parallelizer = 1;
-  x->params.extern_limit = 5;
+  x->params.extern_limit = 30;
 }
 
 static void no_children(void) {
@@ -139,7 +139,7 @@ static void failures(void **state) {
     double epsilon;
     int64_t missing;
     begin_with(&x, script(cases[i].greeting, cases[i].answer));
-    x.params.extern_limit = cases[i].code == ATOLL_TIMEOUT ? 0.3 : 5;
+    x.params.extern_limit = cases[i].code == ATOLL_TIMEOUT ? 0.3 : 30;
     atoll_err err = ask(&x, p, 4, &n, &epsilon, &missing, NULL);
     if (err != cases[i].code || !strstr(atoll_err_message(), cases[i].part) ||
         !strstr(atoll_err_message(), "program.sh"))
@@ -311,17 +311,17 @@ static void late(void **state) {
   (void)state;
   made x;
   void *s = NULL;
-  begin_with(&x, script(HELLO, "[ $id = 0 ] && sleep 1\n" GOOD));
-  x.params.extern_limit = 0.4;
+  begin_with(&x, script(HELLO, "[ $id = 0 ] && sleep 2\n" GOOD));
   x.params.extern_fallback = 1;
   assert_ok(atoll_parallelizer_extern.begin(&x.problem, &x.params, &s));
+  x.params.extern_limit = 0.4;
   atoll_slice_plan p[4];
   int n;
   double epsilon;
   int64_t missing;
   assert_ok(atoll_parallelizer_extern.plan(s, slice, shape, &context, p, 4, &n, &epsilon, &missing, NULL, 0));
   assert_true(n >= 1 && p[0].t != 0.01);
-  x.params.extern_limit = 5;
+  x.params.extern_limit = 30;
   atoll_slice other = {2, 4};
   assert_ok(atoll_parallelizer_extern.plan(s, other, shape, &context, p, 4, &n, &epsilon, &missing, NULL, 0));
   assert_true(n == 1 && p[0].t == 0.01);
@@ -429,7 +429,7 @@ static void dies_with_us(void **state) {
       pause();
   }
   int program = 0;
-  for (int i = 0; i < 1000 && program == 0; i++) {
+  for (int i = 0; i < 6000 && program == 0; i++) {
     FILE *f = fopen(pid_file, "r");
     if (f) {
       assert_int_equal(fscanf(f, "%d", &program), 1);
@@ -443,7 +443,7 @@ static void dies_with_us(void **state) {
   assert_int_equal(waitpid(us, NULL, 0), us);
   /* Its death comes at once; in a container nobody may reap it, so that a zombie counts as gone. */
   int gone = 0;
-  for (int i = 0; i < 500 && !gone; i++) {
+  for (int i = 0; i < 6000 && !gone; i++) {
     char path[64], line[512] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", program);
     FILE *f = fopen(path, "r");
