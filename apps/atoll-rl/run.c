@@ -152,9 +152,22 @@ static atoll_err load_checkpoint(session *s, const char *dir) {
   return ATOLL_OK;
 }
 
+/* From before the set-up on: a signal that comes while a program is compiled stops the run at its first chunk. */
+static atoll_err heed_stops(const rl_job *job) {
+  atoll_stop_params stop;
+  char halt[ATOLL_OPT_STRING_MAX + 8];
+  atoll_stop_params_init(&stop);
+  stop.time_limit = job->run.time_limit;
+  stop.margin = job->run.stop_margin;
+  (void)snprintf(halt, sizeof halt, "%s/halt", job->run.dir);
+  stop.halt_file = halt;
+  return atoll_stop_init(&stop);
+}
+
 static atoll_err set_out(session *s, const atoll_opts *opts, FILE *trace) {
   char dir[1024];
   ATOLL_TRY_ALL(MPI_COMM_WORLD, name_dir(s->job));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, heed_stops(s->job));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_opts_yaml(opts, &s->options));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_env_open(s->job->rl.environment, s->job->rl.observation, &s->env));
   describe(s);
@@ -322,15 +335,7 @@ static atoll_err learn(session *s, atoll_stop_reason *stopped, char *why, size_t
 }
 
 static atoll_err walk(session *s, char *why, size_t n) {
-  atoll_stop_params stop;
   atoll_stop_reason stopped = ATOLL_STOP_NONE;
-  char halt[ATOLL_OPT_STRING_MAX + 8];
-  atoll_stop_params_init(&stop);
-  stop.time_limit = s->job->run.time_limit;
-  stop.margin = s->job->run.stop_margin;
-  (void)snprintf(halt, sizeof halt, "%s/halt", s->job->run.dir);
-  stop.halt_file = halt;
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_stop_init(&stop));
   atoll_err err = learn(s, &stopped, why, n);
   if (err == ATOLL_OK && stopped == ATOLL_STOP_NONE)
     err = atoll_agree(MPI_COMM_WORLD, evaluate(s));
@@ -338,7 +343,6 @@ static atoll_err walk(session *s, char *why, size_t n) {
     err = save(s, stopped == ATOLL_STOP_NONE ? "final" : "stop");
   if (err == ATOLL_OK && stopped != ATOLL_STOP_NONE && s->job->run.requeue_ok)
     err = atoll_fail(ATOLL_STOPPED, "%s", why);
-  atoll_stop_finish();
   if (err == ATOLL_OK && stopped == ATOLL_STOP_NONE)
     (void)snprintf(why, n, "finished");
   return err;
@@ -394,6 +398,7 @@ atoll_err job_run(rl_job *job, const atoll_opts *opts, FILE *trace) {
   }
   leave(&s, err, err == ATOLL_OK || err == ATOLL_STOPPED ? why : message);
   atoll_watch_stop(&s.watch);
+  atoll_stop_finish();
   if (err != ATOLL_OK)
     atoll_err_set_message(message);
   return err;

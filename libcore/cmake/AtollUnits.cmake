@@ -3,16 +3,21 @@
 #   atoll_library(core SOURCES ... PACKAGES ... [PUBLIC_PACKAGES ...])        libcore itself
 #   atoll_module(NAME SOURCES ... [USES core topo ...] [PACKAGES ...] [PUBLIC_PACKAGES ...])
 #   atoll_app(NAME SOURCES ... [USES ...] [PACKAGES ...])                     a program in bin/
-#   atoll_test(NAME SOURCES x.c [NP n] [USES ...] [PACKAGES ...] [LABELS ...] [TIMEOUT s] [ARGS ...] [ENV A=b ...])
-#              [SERIAL]
-#   atoll_case(NAME SCRIPT x.sh [LABELS ...] [TIMEOUT s] [PROCESSORS n] [ARGS ...] [ENV A=b ...] [SERIAL])
+#   atoll_test(NAME SOURCES x.c [OBJECTS y.c ...] [NP n] [USES ...] [PACKAGES ...] [LABELS ...] [TIMEOUT s] [ARGS ...]
+#              [ENV A=b ...] [SERIAL])
+#   atoll_test(NAME OF OTHER [NP n] [LABELS ...] [TIMEOUT s] [ARGS ...] [ENV A=b ...] [SERIAL])
+#   atoll_case(NAME SCRIPT x.sh [LABELS ...] [TIMEOUT s] [PROCESSORS n] [LOCK name] [ARGS ...] [ENV A=b ...] [SERIAL])
 #   atoll_finish()                                                            once, from the top
 #
 # USES names units of this tree and is checked against the table of arrows below; PACKAGES names outside packages
 # (AtollPackages.cmake). PUBLIC_PACKAGES are those whose headers a public header includes. Every unit uses core. A
 # test belongs to the room of its folder, uses that room's unit and may include the room's src/ privately; hidden
-# symbols are not visible to it, so white-box tests list the .c file among their SOURCES. SERIAL tests run alone: those
-# that compare times, or start daemons. Exit 77 means skipped, with the reason printed.
+# symbols are not visible to it, so white-box tests name the .c file, below src/, among OBJECTS, or among their SOURCES
+# when it must be compiled otherwise. OF: the program of another test, otherwise started.
+#
+# PROCESSORS are cores that a test keeps busy: 1, also of several ranks, which start and wait for each other most of the
+# time. Tests of one LOCK do not run at once, SERIAL ones, which compare times, with no other; those of long TIMEOUT
+# begin first. Exit 77 means skipped, with the reason printed.
 include_guard(GLOBAL)
 include(AtollArrows)
 
@@ -165,36 +170,18 @@ function(atoll_test_properties name labels timeout processors env)
          "UBSAN_OPTIONS=print_stacktrace=1")
   endif()
   set_tests_properties(${name} PROPERTIES
-    LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77 ENVIRONMENT "${env}")
+    LABELS "${labels}" TIMEOUT ${timeout} COST ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77
+    ENVIRONMENT "${env}")
 endfunction()
 
-function(atoll_test name)
-  if(NOT ATOLL_TESTS)
-    return()
-  endif()
-  cmake_parse_arguments(PARSE_ARGV 1 A "SERIAL" "NP;TIMEOUT" "SOURCES;USES;PACKAGES;LABELS;ARGS;ENV")
-  if(A_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "atoll_test(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
-  endif()
-  atoll_room(unit folder)
-  atoll_check_uses(${unit} "test ${name}" "${A_USES}")
-  set(uses core ${A_USES})
-  if(NOT unit STREQUAL "-")
-    list(APPEND uses ${unit})
-  endif()
-  list(REMOVE_DUPLICATES uses)
-  set(target test_${name})
-  add_executable(${target} ${A_SOURCES})
+function(atoll_test_program target folder uses packages)
+  add_executable(${target} ${ARGN})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/src
     ${PROJECT_SOURCE_DIR}/libcore/test) # unit_check.h, mpi_check.h
   foreach(used IN LISTS uses)
     target_link_libraries(${target} PRIVATE Atoll::${used})
   endforeach()
-  set(packages cmocka m ${A_PACKAGES})
-  if(DEFINED A_NP)
-    list(APPEND packages mpi)
-  endif()
   atoll_link_packages(${target} PRIVATE "${packages}")
   # Where fixtures and scratch files are, for tests that need either.
   target_compile_definitions(${target} PRIVATE
@@ -202,20 +189,44 @@ function(atoll_test name)
     ATOLL_TEST_BINARY_DIR="${CMAKE_CURRENT_BINARY_DIR}")
   # Assertions stay on in tests, whatever the build type.
   target_compile_options(${target} PRIVATE -UNDEBUG)
+endfunction()
+
+function(atoll_test name)
+  if(NOT ATOLL_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 A "SERIAL" "NP;TIMEOUT;OF" "SOURCES;OBJECTS;USES;PACKAGES;LABELS;ARGS;ENV")
+  if(A_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "atoll_test(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
+  endif()
+  atoll_room(unit folder)
+  atoll_check_uses(${unit} "test ${name}" "${A_USES}")
+  if(DEFINED A_OF)
+    set(target test_${A_OF})
+  else()
+    set(target test_${name})
+    set(packages cmocka m ${A_PACKAGES})
+    if(DEFINED A_NP)
+      list(APPEND packages mpi)
+    endif()
+    set(objects "")
+    foreach(object IN LISTS A_OBJECTS)
+      list(APPEND objects "$<FILTER:$<TARGET_OBJECTS:atoll_${unit}>,INCLUDE,/src/${object}.o$>")
+    endforeach()
+    set(uses core ${A_USES} ${unit})
+    list(REMOVE_DUPLICATES uses)
+    list(REMOVE_ITEM uses -)
+    atoll_test_program(${target} ${folder} "${uses}" "${packages}" ${A_SOURCES} ${objects})
+  endif()
   set(work ${CMAKE_CURRENT_BINARY_DIR}/work/${name}) # tests of one program that run at once leave files with one name
   file(MAKE_DIRECTORY ${work})
   if(DEFINED A_NP)
     add_test(NAME ${name} WORKING_DIRECTORY ${work}
       COMMAND ${PROJECT_SOURCE_DIR}/regression/lib/mpi-test.sh ${A_NP} $<TARGET_FILE:${target}> ${A_ARGS})
     set(labels mpi)
-    set(processors ${A_NP})
-    if(processors GREATER 2)
-      set(processors 2)
-    endif()
   else()
     add_test(NAME ${name} WORKING_DIRECTORY ${work} COMMAND ${target} ${A_ARGS})
     set(labels unit)
-    set(processors 1)
   endif()
   if(A_LABELS)
     set(labels ${A_LABELS})
@@ -228,7 +239,7 @@ function(atoll_test name)
   if(DEFINED A_NP OR "mpi" IN_LIST A_PACKAGES OR unit STREQUAL topo)
     set(unwind "")
   endif()
-  atoll_test_properties(${name} "${labels}" "${A_TIMEOUT}" ${processors} "${A_ENV}" ${unwind})
+  atoll_test_properties(${name} "${labels}" "${A_TIMEOUT}" 1 "${A_ENV}" ${unwind})
   set_tests_properties(${name} PROPERTIES RUN_SERIAL ${A_SERIAL})
   if(A_USES AND NOT unit STREQUAL "-")
     atoll_room_uses(${folder} ${unit} "${A_USES}")
@@ -239,7 +250,7 @@ function(atoll_case name)
   if(NOT ATOLL_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 A "SERIAL" "SCRIPT;TIMEOUT;PROCESSORS" "LABELS;ARGS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 A "SERIAL" "SCRIPT;TIMEOUT;PROCESSORS;LOCK" "LABELS;ARGS;ENV")
   if(A_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "atoll_case(${name}): unknown arguments ${A_UNPARSED_ARGUMENTS}")
   endif()
@@ -256,6 +267,9 @@ function(atoll_case name)
   atoll_test_properties(${name} "${A_LABELS}" "${A_TIMEOUT}" ${A_PROCESSORS}
     "ATOLL_SOURCE_DIR=${PROJECT_SOURCE_DIR};ATOLL_BUILD_DIR=${PROJECT_BINARY_DIR};ATOLL_CASE=${name};ATOLL_WORK=${work};${A_ENV}")
   set_tests_properties(${name} PROPERTIES RUN_SERIAL ${A_SERIAL})
+  if(DEFINED A_LOCK)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK ${A_LOCK})
+  endif()
 endfunction()
 
 # --- once, after all rooms ----------------------------------------------------------------------------------------------

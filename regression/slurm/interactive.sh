@@ -14,11 +14,13 @@ says 'launcher mpirun'
 says ', 2 ranks'
 says 'finished'
 
-# begin DIR STEPS: in a process group of its own, as a shell starts a foreground job
+# begin DIR STEPS: in a process group of its own, as a shell starts a foreground job; who started this test in the background made
+# it ignore INT, which no shell below could trap.
+heeds='import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])'
 begin() {
   rm -f job.out
   set -m
-  ATOLL_TEST_PACE=$pace "$script" -n 2 job.yaml run.dir="$1" train.steps="$2" $more >job.out 2>&1 </dev/null &
+  ATOLL_TEST_PACE=$pace python3 -c "$heeds" "$script" -n 2 job.yaml run.dir="$1" train.steps="$2" $more >job.out 2>&1 </dev/null &
   group=$!
   set +m
   local try

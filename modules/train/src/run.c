@@ -185,16 +185,21 @@ static atoll_err write_trace(session *s) {
   return atoll_agree(s->mpi, err);
 }
 
-static atoll_err train_loop(session *s, atoll_train_result *result) {
+/* From before the set-up on: a signal that comes while a machine is measured stops the run at its first step. */
+static atoll_err heed_stops(const atoll_job *job) {
   atoll_stop_params stop;
-  atoll_stop_reason stopped = ATOLL_STOP_NONE;
-  char halt[ATOLL_OPT_STRING_MAX + 8], why[sizeof result->reason] = "";
+  char halt[ATOLL_OPT_STRING_MAX + 8];
   atoll_stop_params_init(&stop);
-  stop.time_limit = s->job->run.time_limit;
-  stop.margin = s->job->run.stop_margin;
-  snprintf(halt, sizeof halt, "%s/halt", s->run_dir);
+  stop.time_limit = job->run.time_limit;
+  stop.margin = job->run.stop_margin;
+  snprintf(halt, sizeof halt, "%s/halt", job->run.dir);
   stop.halt_file = halt;
-  ATOLL_TRY_ALL(s->mpi, atoll_stop_init(&stop));
+  return atoll_stop_init(&stop);
+}
+
+static atoll_err train_loop(session *s, atoll_train_result *result) {
+  atoll_stop_reason stopped = ATOLL_STOP_NONE;
+  char why[sizeof result->reason] = "";
   if (s->rank == 0 && s->step >= s->job->train.steps)
     atoll_say("nothing to train: step %lld of %lld", (long long)s->step, (long long)s->job->train.steps);
   atoll_err err = train_steps(s, &stopped, why, sizeof why);
@@ -212,7 +217,6 @@ static atoll_err train_loop(session *s, atoll_train_result *result) {
                                                          : atoll_err_message());
   /* Ranks agree here, so the accounts can still be gathered after an agreed failure. */
   atoll_err published = session_publish(s, err == ATOLL_OK ? "finished" : err == ATOLL_STOPPED ? "stopped" : "failed");
-  atoll_stop_finish();
   if (err == ATOLL_OK)
     return published;
   atoll_err_set_message(result->reason);
@@ -224,6 +228,7 @@ atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts,
   memset(result, 0, sizeof *result);
   result->loss = result->validation_loss = NAN;
   char message[1024];
+  ATOLL_TRY_ALL(comm, heed_stops(job));
   atoll_err err = session_open(comm, job, opts, 0, &s);
   if (err == ATOLL_OK) {
     err = train_loop(&s, result);
@@ -239,6 +244,7 @@ atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts,
   if (s.rank == 0 && s.dir)
     session_write_exit(&s, err, result->reason);
   session_close(&s);
+  atoll_stop_finish();
   if (err != ATOLL_OK)
     atoll_err_set_message(message);
   return err;
