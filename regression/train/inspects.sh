@@ -3,7 +3,7 @@
 . "$ATOLL_SOURCE_DIR/regression/train/job.sh"
 I=$(atoll atoll-inspect)
 write_job job.yaml 'ckpt.every_steps: 5'
-"${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=live train.steps=1000000 train.log_every=1000000 >live.out 2>&1 </dev/null &
+"${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-train)" job.yaml run.dir=live train.seed=2 train.steps=1000000 train.log_every=1000000 >live.out 2>&1 </dev/null &
 launcher=$!
 while_alive $launcher [ -e live/run.h5 ]
 expect 72 "$I" status live
