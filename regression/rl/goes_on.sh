@@ -25,7 +25,7 @@ run atoll-inspect verify whole/ckpt/step-00000040.a1
 # Stopped by a signal.
 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=100000000 run.dir=stopped >out 2>&1 </dev/null &
 pid=$!
-for _ in $(seq 300); do [ -e stopped/run.h5 ] && break || sleep 0.1; done
+for _ in $(seq 1200); do [ -e stopped/run.h5 ] && break || sleep 0.1; done
 kill -USR1 $pid
 wait $pid
 code=$?

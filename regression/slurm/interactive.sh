@@ -24,7 +24,7 @@ begin() {
   group=$!
   set +m
   local try
-  for try in $(seq 400); do
+  for try in $(seq 2400); do
     grep -q '^step 1 ' job.out && break
     sleep 0.05
   done
@@ -54,7 +54,7 @@ export ATOLL_FAULT=stop:train.step:2:1
 begin abort 400
 unset ATOLL_FAULT
 stopped() { grep -q '^State:[[:space:]]*T' $(pgrep -f 'atoll-train .*run.dir=abort' | sed 's|.*|/proc/&/status|') /dev/null; }
-for _ in $(seq 400); do stopped && break || sleep 0.05; done
+for _ in $(seq 2400); do stopped && break || sleep 0.05; done
 stopped || fail 'no rank stands still'
 kill -INT -$group
 sleep 1.2
