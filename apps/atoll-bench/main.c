@@ -33,6 +33,7 @@ static const atoll_cli_flag flags[] = {
     {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9."},
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
     {"shape", "MxKxNxP,...", "mlp: only these shapes; more widths make a longer chain."},
+    {"seconds", "N", "mlp: spent on the turns of a shape; default 5, and no fewer than --repeats turns."},
     {"choices", "FILE", "mlp: the chooser remembers there; default: it measures anew."},
     {"merge", "FILES",
      "mlp: measures nothing; the rows of these --json files, separated by commas, with their spread."},

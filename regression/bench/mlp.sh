@@ -1,7 +1,7 @@
 # atoll-bench mlp starts its own ranks, every way that keeps the bits agrees with the sequential one, the figures hold
 # together, and the timeline shows both ranks at work on both layers.
 . "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
-run "$(atoll atoll-bench)" mlp --shape 96x300x520x70 --repeats 1 --trace trace.json --svg timeline.svg --json mlp.json
+run "$(atoll atoll-bench)" mlp --seconds 0 --shape 96x300x520x70 --repeats 1 --trace trace.json --svg timeline.svg --json mlp.json
 python3 - <<'PY' || fail "mlp.json"
 import json
 t = json.load(open("mlp.json"))
@@ -28,7 +28,7 @@ assert len(drawn) == len(events), (len(drawn), len(events))
 assert row["ideal_us"] <= row["modelled_cta_us"] * 1.000001 and row["modelled_cta_us"] <= row["sequential_us"], row
 assert row["modelled_microbatch_us"] >= row["modelled_cta_us"] * 0.999999, row
 PY
-run "$(atoll atoll-bench)" mlp --shape 40x64x64x64x64 --repeats 1 --json chain.json
+run "$(atoll atoll-bench)" mlp --seconds 0 --shape 40x64x64x64x64 --repeats 1 --json chain.json
 python3 - <<'PY' || fail "chain.json"
 import json
 t = json.load(open("chain.json"))
@@ -39,7 +39,7 @@ expect 64 "$(atoll atoll-bench)" mlp --shape 40x64
 expect 64 "$(atoll atoll-bench)" mlp --shape 40x64x64x64,40x64
 # Slices put together; the second remembers what the first has chosen.
 for slice in 1 2; do
-  run "$(atoll atoll-bench)" mlp --shape 40x64x64x64,24x64x32x64 --repeats 1 --choices "$PWD/choices.yaml" --json "slice$slice.json"
+  run "$(atoll atoll-bench)" mlp --seconds 0 --shape 40x64x64x64,24x64x32x64 --repeats 1 --choices "$PWD/choices.yaml" --json "slice$slice.json"
   says 'the chooser takes '
 done
 [ "$(grep -c 'chain: ' choices.yaml)" = 2 ] || fail "choices: $(cat choices.yaml)"
@@ -57,7 +57,7 @@ assert [r["chosen"] for r in slices[0]] == [r["chosen"] for r in slices[1]], sli
 PY
 expect 66 mpi 1 "$(atoll atoll-bench)" mlp --merge missing.json
 # On a GPU where there is one; elsewhere the reason, and the code of the list.
-"$(atoll atoll-bench)" mlp --shape 40x64x64x64 --repeats 1 --device cuda > device.txt 2>&1 && code=0 || code=$?
+"$(atoll atoll-bench)" mlp --seconds 0 --shape 40x64x64x64 --repeats 1 --device cuda > device.txt 2>&1 && code=0 || code=$?
 [ "$code" = 0 ] || { [ "$code" = 68 ] && grep -q "device kind cuda: " device.txt; } || fail "exit $code: $(cat device.txt)"
 # Training of a stage whose MLPs are pipelined, beside tensor parallel and a pipeline.
 run "$(atoll atoll-bench)" mlp --stage 64x24 --repeats 1 --json stage.json

@@ -1,9 +1,11 @@
 /* The fastest way of a shape on this machine: measured once, remembered in a small YAML file, which products of a team
  * (linear_team.c) are remembered in, too.
  *
- * All settings are tried, the faster half again, and so on until FINALISTS are left, which take TURNS more; the least
- * time of each counts, as other load only adds to it. What is remembered is what every rank then uses, as rank 0 read
- * or wrote it. The file is a convenience: one that cannot be read or written costs a measurement, never the run. */
+ * All settings are tried, twice if that is quick, the faster half again, and so on until FINALISTS are left; so far the
+ * least time of each counts, as other load only adds to it. The finalists then take turns, and their medians decide:
+ * that is what a user sees, and it is not moved by the one turn in which a neighbour was idle. What is remembered is
+ * what every rank then uses, as rank 0 read or wrote it. The file is a convenience: one that cannot be read or written
+ * costs a measurement, never the run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,8 @@
 #include "atoll/yaml.h"
 #include "chain_impl.h"
 
-enum { SETTINGS = 256, FINALISTS = 4, TURNS = 5, ENTRIES = 4096, KEY = 512 };
+enum { SETTINGS = 256, FINALISTS = 6, TURNS_LEAST = 7, TURNS_MOST = 31, ENTRIES = 4096, KEY = 512 };
+static const double enough_seconds = 2; /* of trying all, and of the finalists' turns */
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
 
@@ -80,21 +83,44 @@ static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int6
 
 struct tried {
   atoll_chain_setting setting;
-  double least; /* s */
+  double seconds; /* the least; a finalist's median */
 };
 
-static int by_least(const void *a, const void *b) {
-  double x = ((const struct tried *)a)->least, y = ((const struct tried *)b)->least;
+static int by_number(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
 }
 
-static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
+static int by_seconds(const void *a, const void *b) {
+  return by_number(&((const struct tried *)a)->seconds, &((const struct tried *)b)->seconds);
+}
+
+static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n, double *spent) {
   for (int i = 0; i < n; i++) {
     double seconds;
     ATOLL_TRY(time_setting(c, &tried[i].setting, rows, x, &seconds));
-    tried[i].least = tried[i].least > 0 && tried[i].least < seconds ? tried[i].least : seconds;
+    *spent += 2 * seconds;
+    tried[i].seconds = tried[i].seconds > 0 && tried[i].seconds < seconds ? tried[i].seconds : seconds;
   }
-  qsort(tried, (size_t)n, sizeof *tried, by_least);
+  qsort(tried, (size_t)n, sizeof *tried, by_seconds);
+  return ATOLL_OK;
+}
+
+/* Every rank sees the same times, so all end after the same turn. */
+static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
+  double seconds[FINALISTS][TURNS_MOST], spent = 0;
+  int turns = 0;
+  for (; turns < TURNS_MOST && (turns < TURNS_LEAST || spent < enough_seconds); turns++)
+    for (int i = 0; i < n; i++) {
+      int k = (i + turns) % n;
+      ATOLL_TRY(time_setting(c, &tried[k].setting, rows, x, &seconds[k][turns]));
+      spent += 2 * seconds[k][turns];
+    }
+  for (int i = 0; i < n; i++) {
+    qsort(seconds[i], (size_t)turns, sizeof **seconds, by_number);
+    tried[i].seconds = seconds[i][turns / 2];
+  }
+  qsort(tried, (size_t)n, sizeof *tried, by_seconds);
   return ATOLL_OK;
 }
 
@@ -104,18 +130,19 @@ static atoll_err measure(atoll_chain *c, int64_t rows, int same_bits, const floa
   int n = atoll_chain_settings(c, rows, same_bits, list, SETTINGS), alive = n;
   for (int i = 0; i < n; i++)
     tried[i] = (struct tried){list[i], 0};
-  ATOLL_TRY(try_each(c, rows, x, tried, n));
+  double spent = 0;
+  for (int turn = 0; turn < 2 && spent < enough_seconds; turn++)
+    ATOLL_TRY(try_each(c, rows, x, tried, n, &spent));
   while (alive > FINALISTS) {
     alive = (alive + 1) / 2;
-    ATOLL_TRY(try_each(c, rows, x, tried, alive));
+    ATOLL_TRY(try_each(c, rows, x, tried, alive, &spent));
   }
-  for (int turn = 0; turn < TURNS; turn++)
-    ATOLL_TRY(try_each(c, rows, x, tried, alive));
+  ATOLL_TRY(decide(c, rows, x, tried, alive));
   memset(out, 0, sizeof *out);
   out->setting = tried[0].setting;
   for (int i = 0; i < n; i++) {
     double *best = &out->seconds[tried[i].setting.way];
-    *best = *best == 0 || tried[i].least < *best ? tried[i].least : *best;
+    *best = *best == 0 || tried[i].seconds < *best ? tried[i].seconds : *best;
   }
   return ATOLL_OK;
 }
