@@ -2,6 +2,8 @@
  * cache with the best kernel that we can write for one, and against what the scripts decode_*.py of peers/ measured.
  *
  * Inputs repeat after PERIOD tokens, and are made so that programs in any language can make them: see peers/peer.py.
+ * On several ranks keys and values are dealt out over them in tiles, and every rank does all of the padded cache.
+ *
  * The sum over all tokens' outputs is compared between the two ways, and is the checksum that peers print. */
 #include "decode.h"
 
@@ -15,13 +17,14 @@
 #include "atoll/recurrent.h"
 #include "lists.h"
 
-enum { PERIOD = 64, HEADS = 8, WIDTH = 64, MOST = 32 };
+enum { PERIOD = 64, HEADS = 8, WIDTH = 64, MOST = 32, TILE = 128 };
 static const double tolerance = 1e-3; /* of sums of T outputs, relative to the largest */
 
 typedef struct problem {
-  int64_t length, window, batch, block, threads;
-  float *table; /* [3, PERIOD, batch, HEADS, WIDTH] */
-  float *total; /* [batch, HEADS, WIDTH] */
+  int64_t length, window, batch, block, threads, memory;
+  const atoll_comm *comm; /* over whose ranks keys and values are dealt out; NULL: there is one */
+  float *table;           /* [3, PERIOD, batch, HEADS, WIDTH] */
+  float *total;           /* [batch, HEADS, WIDTH] */
 } problem;
 
 static int64_t row_of(const problem *p) { return p->batch * HEADS * WIDTH; }
@@ -194,6 +197,12 @@ static atoll_err compile(const problem *p, tiled *t) {
   params.threads = (int)p->threads;
   params.vectorize = "b"; /* texts advance together, as they do where tokens are chosen */
   params.least = p->length < 512 ? 1 : 512;
+  params.memory = p->memory;
+  params.comm = p->comm;
+  if (p->comm) {
+    params.tile = p->block ? p->block : TILE;
+    params.place = "t";
+  }
   double began = atoll_clock_now();
   ATOLL_TRY(build(p, &t->context));
   ATOLL_TRY(atoll_rec_compile(t->context, &params, &t->program));
@@ -322,9 +331,10 @@ static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repe
   static const char *const keys[] = {"T", "window", "batch", "threads", NULL};
   double ms = bench_median(f->tiled, (int)repeats), padded = bench_median(f->padded, (int)repeats);
   double fraction = seen_bytes(p) / (1e-3 * ms) / f->rate;
-  json_t *row = json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window,
-                          "batch", (json_int_t)p->batch, "block", (json_int_t)p->block, "dtype", "f32", "threads",
-                          (int)p->threads, "engine", t->engine);
+  json_t *row =
+      json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window,
+                "batch", (json_int_t)p->batch, "block", (json_int_t)p->block, "dtype", "f32", "threads",
+                (int)p->threads, "ranks", p->comm ? atoll_comm_size(p->comm) : 1, "engine", t->engine);
   if (!row)
     return atoll_fail(ATOLL_NOMEM, "row of figures");
   set(row, "ms_per_token_tiled", ms);
@@ -372,19 +382,26 @@ static atoll_err one(problem *p, int64_t repeats, json_t *peers, json_t *rows) {
   return err;
 }
 
-static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
+static atoll_err sweep(const atoll_cli *cli, const atoll_comm *comm, json_t *peers, json_t *rows) {
   bench_list lengths, windows, batches;
-  int64_t repeats, block, threads;
+  int64_t repeats, block, threads, memory;
   ATOLL_TRY(bench_numbers(cli, "lengths", "512,2048", 2, 1 << 20, &lengths));
   ATOLL_TRY(bench_numbers(cli, "windows", "0,512", 0, 1 << 20, &windows));
   ATOLL_TRY(bench_numbers(cli, "batches", "1,4", 1, 1024, &batches));
   ATOLL_TRY(bench_count(cli, "repeats", 3, 1, MOST, &repeats));
   ATOLL_TRY(bench_count(cli, "block", 128, 0, 1 << 20, &block));
   ATOLL_TRY(bench_count(cli, "threads", 1, 1, 1024, &threads));
+  ATOLL_TRY(bench_count(cli, "memory", 0, 0, INT64_C(1) << 50, &memory));
   for (int l = 0; l < lengths.n; l++)
     for (int w = 0; w < windows.n; w++)
       for (int b = 0; b < batches.n; b++) {
-        problem p = {lengths.v[l], windows.v[w], batches.v[b], block, threads, NULL, NULL};
+        problem p = {.length = lengths.v[l],
+                     .window = windows.v[w],
+                     .batch = batches.v[b],
+                     .block = block,
+                     .threads = threads,
+                     .memory = memory,
+                     .comm = comm};
         ATOLL_TRY(one(&p, repeats, peers, rows));
       }
   return ATOLL_OK;
@@ -393,17 +410,21 @@ static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
 static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
   int size;
   json_t *peers = NULL, *rows = json_array();
+  atoll_comm *comm = NULL;
   (void)job;
   (void)opts;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  atoll_err err =
-      size > 1 ? atoll_fail(ATOLL_USAGE, "decode runs on one rank, not on %d", size) : bench_rows(cli, "peers", &peers);
+  atoll_err err = size > 1 ? atoll_comm_create(MPI_COMM_WORLD, "keys", NULL, &comm) : ATOLL_OK;
   if (err == ATOLL_OK)
-    err = sweep(cli, peers, rows);
+    err = bench_rows(cli, "peers", &peers);
+  if (err == ATOLL_OK)
+    err = sweep(cli, comm, peers, rows);
   if (out)
     json_object_set(out, "rows", rows);
-  if (err == ATOLL_OK)
+  if (err == ATOLL_OK && size == 1) /* the model is one rank's */
     err = decode_models(cli, out);
+  if (comm)
+    atoll_comm_destroy(&comm);
   json_decref(rows);
   json_decref(peers);
   return err;

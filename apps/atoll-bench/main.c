@@ -60,6 +60,7 @@ static const atoll_cli_flag flags[] = {
     {"layers", "LIST", "decode: layers of the small Llama whose compilation is timed; default 4,64."},
     {"threads", "N", "decode: of each row; default 1."},
     {"block", "N", "decode: keys and values of a block in memory; default 128."},
+    {"memory", "BYTES", "decode: a rank's values may take; more is refused; default 0, no limit."},
     {"dir", "FOLDER", "io: the file system to measure; default TMPDIR."},
     {NULL, NULL, NULL},
 };

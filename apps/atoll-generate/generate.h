@@ -92,7 +92,7 @@ typedef struct recurrent {
 } recurrent;
 
 /* m and p are borrowed until destroyed. */
-atoll_err recurrent_create(const atoll_model *m, const generate_params *p, recurrent *r);
+atoll_err recurrent_create(const atoll_model *m, const generate_params *p, const atoll_comm *comm, recurrent *r);
 void recurrent_destroy(recurrent *r);
 /* Exact bytes by category for prompts of `longest` tokens; NOMEM when they are beyond generate.memory. */
 atoll_err recurrent_bytes(const recurrent *r, const generate_params *p, int64_t longest,

@@ -26,7 +26,8 @@ static const atoll_opt_def defs[] = {
     {"batch", ATOLL_OPT_INT, FIELD(batch), "8", "1..65536", "texts", "texts that a rank makes at a time"},
     {"stop", ATOLL_OPT_BOOL, FIELD(stop), "true", NULL, "", "a text ends at the vocabulary's end of text"},
     {"together", ATOLL_OPT_ENUM, FIELD(together), "auto", "auto|yes|no", "",
-     "ranks of a node share the products of each text instead of dividing the texts; auto: of fewer texts than ranks"},
+     "ranks of a node share the products of each text instead of dividing the texts; auto: of fewer texts than ranks; "
+     "recurrent engine: keys and values of each text are dealt out over the ranks; auto: no"},
     {"threads", ATOLL_OPT_INT, FIELD(threads), "0", "0..4096", "threads", "of a rank; 0 as many as OpenMP says"},
     {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes", "a rank takes no more than this; 0 sets no limit"},
     {"window", ATOLL_OPT_INT, FIELD(window), "0", "0..16777216", "tokens",
@@ -95,15 +96,13 @@ static atoll_err choose_engine(work *w) {
     return atoll_fail(ATOLL_USAGE, "--engine: '%s' is neither plain nor recurrent", name);
   if (!w->by_program && w->p.block)
     return atoll_fail(ATOLL_USAGE, "generate.block needs --engine recurrent");
-  if (w->by_program && w->p.together == GENERATE_YES)
-    return atoll_fail(ATOLL_USAGE, "generate.together=yes needs --engine plain");
   return ATOLL_OK;
 }
 
 static atoll_err create_engine(work *w, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   const atoll_decode_params sizes = {w->p.batch, w->longest + w->p.tokens, w->longest, w->p.window};
   if (w->by_program) {
-    ATOLL_TRY(recurrent_create(w->source.model, &w->p, &w->recurrent));
+    ATOLL_TRY(recurrent_create(w->source.model, &w->p, w->comm, &w->recurrent));
     return recurrent_bytes(&w->recurrent, &w->p, w->longest, bytes);
   }
   ATOLL_TRY(atoll_decode_create(w->source.model, &sizes, &w->e, &w->decode));
@@ -126,6 +125,10 @@ static atoll_err prepare(work *w, int64_t bytes[ATOLL_MEM_CATEGORIES]) {
   if (!w->by_program && team_wanted(&w->p, w->texts.n, w->size)) {
     ATOLL_TRY(team_form(&w->p, w->source.model, &w->e, &w->comm, &w->team));
     w->makers = w->team ? 1 : w->size;
+  }
+  if (w->by_program && w->p.together == GENERATE_YES && w->size > 1) {
+    ATOLL_TRY(atoll_comm_create(MPI_COMM_WORLD, "keys", NULL, &w->comm));
+    w->makers = 1;
   }
   int64_t mine = (w->texts.n + w->makers - 1) / w->makers;
   w->p.batch = w->p.batch < mine ? w->p.batch : mine;
@@ -150,15 +153,16 @@ static atoll_err run(work *w) {
   int64_t bytes[ATOLL_MEM_CATEGORIES];
   ATOLL_TRY(prepare(w, bytes));
   int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, w->by_program
-                                    ? recurrent_texts(&w->recurrent, &w->p, end, w->rank, w->makers, &w->texts, &c)
-                                    : generate_texts(w->decode, w->source.model, &w->p, end, w->team ? 0 : w->rank,
-                                                     w->makers, &w->texts, &c));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, w->by_program ? recurrent_texts(&w->recurrent, &w->p, end, w->comm ? 0 : w->rank,
+                                                                w->makers, &w->texts, &c)
+                                              : generate_texts(w->decode, w->source.model, &w->p, end,
+                                                               w->team ? 0 : w->rank, w->makers, &w->texts, &c));
   team_report team = {0};
   if (w->team) {
     team = team_tell(w->comm, w->team);
-    c = w->rank == 0 ? c : (counts){0}; /* the others did the same */
   }
+  if (w->comm && w->rank != 0) /* did the same */
+    c = (counts){0};
   int json = atoll_cli_value(w->cli, "json") != NULL;
   const report r = {&w->source, w->tokenizer,           &w->p, bytes, json ? measure_memory(w) : 0,
                     w->makers,  w->team ? &team : NULL, json};

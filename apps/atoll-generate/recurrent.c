@@ -46,10 +46,11 @@ static atoll_err choose(void *user, int64_t k, int64_t position, const float *lo
   return b->left > 0 ? ATOLL_OK : atoll_fail(ATOLL_STOPPED, "all texts are finished");
 }
 
-atoll_err recurrent_create(const atoll_model *m, const generate_params *p, recurrent *r) {
+atoll_err recurrent_create(const atoll_model *m, const generate_params *p, const atoll_comm *comm, recurrent *r) {
   const atoll_rec_model_params params = {.texts = p->batch,
                                          .window = p->window,
                                          .block = p->block,
+                                         .comm = comm,
                                          .threads = p->threads ? (int)p->threads : omp_get_max_threads()};
   r->batch = calloc(1, sizeof *r->batch);
   if (!r->batch)

@@ -169,6 +169,7 @@ static atoll_err set_out(session *s, const atoll_opts *opts, FILE *trace) {
   ATOLL_TRY_ALL(MPI_COMM_WORLD, name_dir(s->job));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, heed_stops(s->job));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_opts_yaml(opts, &s->options));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_params_check(&s->job->rl, s->size));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_env_open(s->job->rl.environment, s->job->rl.observation, &s->env));
   describe(s);
   s->report = calloc((size_t)s->job->rl.chunk, sizeof *s->report);

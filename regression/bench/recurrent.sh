@@ -25,6 +25,16 @@ short, long = json.load(open("rl.json"))["rows"]
 assert short["peers"] == {"other": 7} and long["peers"] == {}
 assert short["steps_per_second"] > 0 and long["peak_bytes"] - short["peak_bytes"] < 36 * 8, (short, long)
 P
+# A context that is beyond the budget of one rank: two hold it between them.
+long=(decode --lengths 96 --windows 0 --batches 1 --block 8 --repeats 1 --memory 300000)
+expect 71 mpi 1 "$(atoll atoll-bench)" "${long[@]}"
+says 'the budget is 300000'
+run mpi 2 "$(atoll atoll-bench)" "${long[@]}" --json placed.json
+python3 - <<'P' || fail 'keys over two ranks'
+import json
+row, = json.load(open("placed.json"))["rows"]
+assert row["ranks"] == 2 and row["peak_bytes"] <= 300000 and 0 <= row["difference"] < 1e-3, row
+P
 expect 64 atoll-bench rl --algorithms reinforce,ppa
 says "'ppa' is none of reinforce, reinforce_n, ppo"
 expect 64 atoll-bench decode --lengths 512,x

@@ -26,6 +26,10 @@ generate plain_short generate.window=8
 generate block --engine recurrent generate.block=16
 generate drawn generate.temperature=0.8 generate.top_k=20
 generate drawn_recurrent --engine recurrent generate.temperature=0.8 generate.top_k=20
+# Keys and values dealt out over two ranks, in tiles of 8 positions.
+"${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-generate)" a --prompts prompts --json generate.tokens=24 --engine recurrent generate.block=8 \
+  generate.together=yes generate.threads=1 >placed 2>err </dev/null || fail "two ranks: $(cat err)"
+generate whole --engine recurrent generate.block=8
 python3 - <<'P' || fail 'the texts'
 import json
 def load(name):
@@ -35,13 +39,15 @@ def same(a, b):
         assert x["tokens"] == y["tokens"], (a, b, x["text"], y["text"])
         for p, q in zip(x["probabilities"], y["probabilities"]):
             assert abs(p - q) <= 1e-3 * p, (a, b, p, q)
-for other in ("recurrent", "single", "window", "block"):
+for other in ("recurrent", "single", "window", "block", "placed"):
     same("plain", other)
 same("drawn", "drawn_recurrent")
 same("plain_short", "short")
 assert load("short")["texts"][0]["probabilities"] != load("plain")["texts"][0]["probabilities"]
 short, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("short", "recurrent"))
 assert short < whole, (short, whole)
+placed, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("placed", "whole"))
+assert placed < 0.8 * whole, (placed, whole)
 P
 expect 64 atoll-generate a --prompt And --engine other
 says "'other' is neither plain nor recurrent"

@@ -57,5 +57,8 @@ expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]/rl.hidden=8/rl.hidden=9}" run.d
 says 'is not of environment grid, seed 1, hidden 9'
 expect 64 mpi 2 "$(atoll atoll-rl)" rl.environments=9 run.dir=odd
 says 'rl.environments 9 is not a multiple of the 2 ranks'
+expect 64 mpi 1 "$(atoll atoll-rl)" rl.n=501 run.dir=odd
+says 'rl.n 501 is beyond rl.steps 500'
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.environment=cartpol run.dir=odd
 says "did you mean 'cartpole'"
+[ ! -e odd ] || fail 'what is refused leaves a run directory'

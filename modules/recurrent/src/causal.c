@@ -10,6 +10,7 @@
 
 enum { PLACES = 3, ROLES = 16 }; /* before, in and after the blocks; parameters of a place at most */
 enum { EMBED, BLOCK, HEAD };
+enum { TILE = 128 }; /* positions that are dealt out together */
 
 typedef struct role { /* a parameter of a place, for all of its layers */
   int64_t count;      /* elements in one layer */
@@ -232,6 +233,11 @@ static atoll_err compile(atoll_rec_model *r) {
   atoll_rec_params_init(&p);
   p.vectorize = r->p.texts > 1 ? "b" : NULL;
   p.block = r->p.block;
+  if (r->p.comm) {
+    p.tile = r->p.block ? r->p.block : TILE;
+    p.place = "t";
+    p.comm = r->p.comm;
+  }
   p.threads = r->p.threads;
   p.trace = r->p.trace;
   p.compiler = r->p.interpreted ? "" : NULL;

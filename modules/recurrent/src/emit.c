@@ -280,6 +280,8 @@ static void emit_tree(rt_emitter *em, const rt_tree *t) {
     else if (t->what == RT_DO_OFFLOAD || t->what == RT_DO_FETCH)
       rt_line(em, "if (r->away[%d] && (e = r->%s(r, %d, %s)) != 0)", x->id,
               t->what == RT_DO_FETCH ? "fetch" : "offload", x->id, rt_point_list(em, x, point));
+    else if (t->what == RT_DO_RECEIVE)
+      rt_line(em, "if ((e = r->receive(r, %d, %s)) != 0)", x->id, rt_point_list(em, x, point));
     else if (t->what == RT_DO_DONATE)
       rt_line(em, "if ((e = r->donate(r, %d, %s, %d)) != 0)", x->id, rt_point_list(em, x, point), t->to);
     else

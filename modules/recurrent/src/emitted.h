@@ -39,6 +39,7 @@ struct rt_run {
   const char *away; /* by node: its values are put away where the schedule says so */
   int (*offload)(rt_run *r, int node, const int64_t *point);
   int (*fetch)(rt_run *r, int node, const int64_t *point);
+  int (*receive)(rt_run *r, int node, const int64_t *point);        /* what was sent by call, before */
   int (*donate)(rt_run *r, int node, const int64_t *point, int to); /* its room is what is taken next for `to` */
   char *(*more)(rt_run *r, int64_t bytes);                          /* workspace beyond end */
   int (*call)(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out);

@@ -210,6 +210,17 @@ typedef struct rt_env {
 } rt_env;
 atoll_err rt_eval(const rt_graph *g, const atoll_sym *e, const rt_env *env, int64_t *out);
 
+/* ---- exchange with other ranks (ranks.c): a sum or maximum over all, which is on its way between two statements ----
+ */
+
+int rt_is_exchange(const atoll_rt *x);
+/* Begins to make `out` of `in`, which may go afterwards. */
+atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out);
+/* Whether anything that was sent has not been received: then its memory must stay. */
+int rt_exchange_is_pending(const atoll_rt *x);
+/* Waits for what was sent to this memory. */
+atoll_err rt_exchange_receive(const atoll_rt *x, const void *data);
+
 /* ---- index strings (index.c) ---- */
 
 /* Items of "b,0:t+1" or "t=t-1" for x; USAGE with a caret. */

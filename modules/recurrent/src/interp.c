@@ -13,6 +13,7 @@ typedef struct instance {
   int64_t point[RT_DIMS];
   rt_value value; /* data NULL: not computed, or away */
   double *away;   /* its data, put away */
+  int on_the_way; /* it is not there yet */
 } instance;
 
 struct rt_interp {
@@ -135,7 +136,7 @@ atoll_err rt_interp_fetch(rt_interp *it, const atoll_rt *x, const int64_t point[
 
 const rt_value *rt_interp_value(const rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
   const instance *e = *find(it, x, point);
-  return e && e->value.data ? &e->value : NULL;
+  return e && e->value.data && !e->on_the_way ? &e->value : NULL;
 }
 
 int64_t rt_interp_bytes(const rt_interp *it) { return it->bytes; }
@@ -508,6 +509,22 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
   it->takes[x->id] = 0;
   if (it->bytes > it->peak)
     it->peak = it->bytes;
+  return ATOLL_OK;
+}
+
+atoll_err rt_interp_send(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  ATOLL_TRY(rt_interp_execute(it, x, point));
+  (*find(it, x, point))->on_the_way = 1;
+  return ATOLL_OK;
+}
+
+atoll_err rt_interp_receive(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
+  instance *e = *find(it, x, point);
+  char label[96], at[128];
+  if (!e || !e->on_the_way)
+    return atoll_fail(ATOLL_INTERNAL, "%s%s is received, but was not sent", rt_label(x, label, sizeof label),
+                      rt_point_text(x, point, at, sizeof at));
+  e->on_the_way = 0;
   return ATOLL_OK;
 }
 

@@ -27,6 +27,9 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
 atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* The next value of `to` is counted as having the storage of this one, which is freed after it was computed. */
 atoll_err rt_interp_donate(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS], const atoll_rt *to);
+/* As rt_interp_execute(), but the value is there only when it is received. */
+atoll_err rt_interp_send(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
+atoll_err rt_interp_receive(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* Puts a value away, and brings it back: in between it is not there. */
 atoll_err rt_interp_offload(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 atoll_err rt_interp_fetch(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);

@@ -1,12 +1,21 @@
 /* Programs on several ranks: every rank runs the same program over its own part of a dimension. What is needed of
  * others is a function that all ranks call, in the same order because their schedules are the same. */
 #include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "graph.h"
+
+struct on_the_way {
+  struct on_the_way *next;
+  const void *data;
+  MPI_Request request;
+};
 
 struct reduction {
   const atoll_comm *comm;
   MPI_Op op;
+  struct on_the_way *sent;
 };
 
 static int can_reduce(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_F64 || t == ATOLL_I32 || t == ATOLL_I64; }
@@ -19,6 +28,46 @@ static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_vie
     count *= in->shape[k];
   int code =
       MPI_Allreduce(in->data, out->data, (int)count, atoll_comm_mpi_type(in->dtype), r->op, atoll_comm_mpi(r->comm));
+  return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
+}
+
+int rt_is_exchange(const atoll_rt *x) { return x->op == RT_CALL && x->fn == over_ranks; }
+
+/* In place, since an operand may be a copy that the next statement overwrites. */
+atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out) {
+  struct reduction *r = x->user;
+  struct on_the_way *s = malloc(sizeof *s);
+  int64_t count = 1;
+  if (!s)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  for (int k = 0; k < in->ndim; k++)
+    count *= in->shape[k];
+  memcpy(out->data, in->data, (size_t)count * atoll_dtype_bytes(in->dtype));
+  if (MPI_Iallreduce(MPI_IN_PLACE, out->data, (int)count, atoll_comm_mpi_type(in->dtype), r->op,
+                     atoll_comm_mpi(r->comm), &s->request) != MPI_SUCCESS) {
+    free(s);
+    return atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
+  }
+  s->data = out->data;
+  s->next = r->sent;
+  r->sent = s;
+  return ATOLL_OK;
+}
+
+int rt_exchange_is_pending(const atoll_rt *x) {
+  return rt_is_exchange(x) && ((const struct reduction *)x->user)->sent != NULL;
+}
+
+atoll_err rt_exchange_receive(const atoll_rt *x, const void *data) {
+  struct reduction *r = x->user;
+  struct on_the_way **at = &r->sent, *s;
+  while (*at && (*at)->data != data)
+    at = &(*at)->next;
+  if (!(s = *at))
+    return atoll_fail(ATOLL_INTERNAL, "recurrent program: a sum over ranks is waited for that was not sent");
+  *at = s->next;
+  int code = MPI_Wait(&s->request, MPI_STATUS_IGNORE);
+  free(s);
   return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
 }
 
@@ -49,7 +98,7 @@ static atoll_rt *reduce(atoll_rt *x, const atoll_comm *comm, const char *name, M
   atoll_rt *y = r ? rt_node(x->g, RT_CALL, x->dtype) : NULL;
   if (!y || !rt_connect(y, x))
     return NULL;
-  *r = (struct reduction){comm, op};
+  *r = (struct reduction){comm, op, NULL};
   rt_set_shape(y, x->axes, x->shape);
   y->name = rt_copy_text(x->g, name);
   y->fn = over_ranks;

@@ -385,26 +385,49 @@ static int product(rt_run *r, int threads, int64_t m, int64_t n, int64_t k, cons
   return of(r)->err = atoll_gemm_strided(threads, m, n, k, a, a_outer, a_inner, b, b_outer, b_inner, c, row);
 }
 
+/* Results of functions are finite. */
+static atoll_err check_finite(const runtime *rt, const atoll_rt *x, const int64_t *point, const void *data,
+                              int64_t count) {
+  char label[96], at[128];
+  int64_t full[RT_DIMS];
+  for (int64_t i = 0; i < count; i++) {
+    double v = rt_load(x->dtype, data, i);
+    if (isfinite(v))
+      continue;
+    full_point(rt, x->id, point, full);
+    return atoll_fail(ATOLL_NONFINITE, "%s%s: element %lld of the result is %g", rt_label(x, label, sizeof label),
+                      rt_point_text(x, full, at, sizeof at), (long long)i, v);
+  }
+  return ATOLL_OK;
+}
+
 static int call(rt_run *r, int node, const int64_t *point, const rt_arg *in, const rt_arg *out) {
   runtime *rt = of(r);
   const atoll_rt *x = rt->g->node[node];
-  char label[96], at[128];
-  int64_t count = 1, full[RT_DIMS];
-  rt->err = x->fn(x->user, point, (const atoll_rt_view *)(const void *)in, (const atoll_rt_view *)(const void *)out);
+  const atoll_rt_view *from = (const atoll_rt_view *)(const void *)in, *to = (const atoll_rt_view *)(const void *)out;
+  int64_t count = 1;
+  if (rt_is_exchange(x))
+    return rt->err = rt_exchange_send(x, from, to);
+  rt->err = x->fn(x->user, point, from, to);
   if (rt->err != ATOLL_OK || !out)
     return rt->err;
   for (int k = 0; k < out->ndim; k++)
     count *= out->shape[k];
-  for (int64_t i = 0; i < count; i++) {
-    double v = rt_load(x->dtype, out->data, i);
-    if (isfinite(v))
-      continue;
-    full_point(rt, node, point, full);
-    return rt->err =
-               atoll_fail(ATOLL_NONFINITE, "%s%s: element %lld of the result is %g", rt_label(x, label, sizeof label),
-                          rt_point_text(x, full, at, sizeof at), (long long)i, v);
-  }
-  return 0;
+  return rt->err = check_finite(rt, x, point, out->data, count);
+}
+
+static int receive(rt_run *r, int node, const int64_t *value) {
+  runtime *rt = of(r);
+  const atoll_rt *x = rt->g->node[node];
+  int64_t point[RT_DIMS], place = block_point(rt, node, value, point);
+  char **data = place_of(rt, node, value, "is received, but was not sent");
+  if (!data)
+    return rt->err;
+  int64_t bytes = head_of(*data)->bytes / rt->block[node].size;
+  rt->err = rt_exchange_receive(x, *data + place * bytes);
+  if (rt->err == ATOLL_OK)
+    rt->err = check_finite(rt, x, value, *data + place * bytes, bytes / (int64_t)atoll_dtype_bytes(x->dtype));
+  return rt->err;
 }
 
 static void random_numbers(const rt_run *r, int node, const int64_t *coordinate, int64_t first, int64_t n, float *out) {
@@ -493,6 +516,7 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
                    .away = p->away,
                    .offload = offload,
                    .fetch = fetch,
+                   .receive = receive,
                    .more = more,
                    .call = call,
                    .random = random_numbers,
@@ -503,7 +527,17 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
   return ATOLL_OK;
 }
 
+static int is_pending(const runtime *rt) {
+  for (int i = 0; i < rt->g->nodes; i++)
+    if (rt->g->node[i] && rt_exchange_is_pending(rt->g->node[i]))
+      return 1;
+  return 0;
+}
+
+/* After a failure others may still write to what is on the way, so that memory is lost. */
 static void destroy(runtime *rt) {
+  if (is_pending(rt))
+    return;
   for (int i = 0; i < rt->g->nodes; i++) {
     for (int64_t s = 0; rt->store && rt->store[i].data && s < slots_of(&rt->store[i], rt->dims[i]); s++)
       if (rt->store[i].data[s] && rt->block[i].size > 1)

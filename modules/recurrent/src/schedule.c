@@ -165,14 +165,21 @@ static isl_stat append_zero(isl_map *m, void *user) {
   return *sum ? isl_stat_ok : isl_stat_error;
 }
 
-/* When x's value at q is used: X[q] -> times of its computation and of all that read it. */
-static isl_map *uses(const struct rt_order *o, const rt_graph *g, const atoll_rt *x, isl_union_map *time) {
+/* X[q] -> time of the computation of x's value at q. */
+static isl_map *creation(const struct rt_order *o, const atoll_rt *x, isl_union_map *time) {
   char name[16];
   isl_set *domain = isl_set_intersect_params(rt_poly_domain(o->ctx, x), isl_set_copy(o->context));
   isl_map *self = isl_map_identity(isl_space_map_from_set(isl_set_get_space(domain)));
   (void)snprintf(name, sizeof name, "S%d", rt_head(x));
-  self = isl_map_set_tuple_name(isl_map_intersect_domain(self, isl_set_copy(domain)), isl_dim_out, name);
-  isl_union_map *users = isl_union_map_from_map(self);
+  self = isl_map_set_tuple_name(isl_map_intersect_domain(self, domain), isl_dim_out, name);
+  return isl_map_from_union_map(isl_union_map_apply_range(isl_union_map_from_map(self), isl_union_map_copy(time)));
+}
+
+/* X[q] -> times of all that read it; NULL: nothing does. */
+static isl_map *readings(const struct rt_order *o, const rt_graph *g, const atoll_rt *x, isl_union_map *time) {
+  char name[16];
+  isl_set *domain = isl_set_intersect_params(rt_poly_domain(o->ctx, x), isl_set_copy(o->context));
+  isl_union_map *users = isl_union_map_empty(isl_union_map_get_space(time));
   for (int i = 0; i < g->nodes; i++) {
     const atoll_rt *y = g->node[i];
     for (int k = 0; y && k < y->inputs; k++) {
@@ -184,7 +191,11 @@ static isl_map *uses(const struct rt_order *o, const rt_graph *g, const atoll_rt
     }
   }
   isl_set_free(domain);
-  return isl_map_from_union_map(isl_union_map_apply_range(users, isl_union_map_copy(time)));
+  users = isl_union_map_apply_range(users, isl_union_map_copy(time));
+  if (isl_union_map_is_empty(users) != isl_bool_true)
+    return isl_map_from_union_map(users);
+  isl_union_map_free(users);
+  return NULL;
 }
 
 /* Adds `when`, an order of instances, as statement <letter><id>, at coordinate `value` of the time it follows. Not
@@ -213,8 +224,8 @@ static isl_stat last_loop(isl_basic_map *part, void *user) {
 }
 
 /* Uses of a value within one turn of their innermost loop are one visit. After a visit that is not the last one the
- * value may be put away, before one that is not the first it is brought back. *when: as of uses(). Instances have the
- * value's point, and behind it the visit. */
+ * value may be put away, before one that is not the first it is brought back. when: all uses of values. Instances have
+ * the value's point, and behind it the visit. */
 static isl_union_map *with_offload(isl_union_map *all, const atoll_rt *x, isl_map *when) {
   int loop = -1;
   (void)isl_map_foreach_basic_map(when, last_loop, &loop);
@@ -249,9 +260,12 @@ static isl_union_map *with_memory(const struct rt_order *o, const rt_graph *g, i
   for (int i = 0; i < g->nodes; i++) {
     if (!has_statement(g->node[i]) || g->node[i]->op == RT_SINK || !rt_is_read_outside(g, g->node[i]))
       continue;
-    isl_map *when = uses(o, g, g->node[i], time);
+    isl_map *read = readings(o, g, g->node[i], time), *when = creation(o, g->node[i], time);
+    if (read && rt_is_exchange(g->node[i]))
+      all = add_statement(all, 'R', i, isl_map_lexmin(isl_map_copy(read)), -1);
+    when = read ? isl_map_union(when, read) : when;
     all = add_statement(all, 'F', i, isl_map_lexmax(isl_map_copy(when)), 1);
-    if (offload && g->node[i]->dims)
+    if (offload && g->node[i]->dims && !rt_is_exchange(g->node[i]))
       all = with_offload(all, g->node[i], when);
     else
       isl_map_free(when);
@@ -373,11 +387,13 @@ static atoll_err convert_statement(struct conversion *c, isl_ast_node *node, rt_
   atoll_err err = t && text ? ATOLL_OK : rt_poly_error(c->ctx, "schedule: a statement");
   if (err == ATOLL_OK) {
     int k = 1;
-    t->what = text[0] == 'F'   ? RT_DO_FREE
-              : text[0] == 'O' ? RT_DO_OFFLOAD
-              : text[0] == 'G' ? RT_DO_FETCH
-                               : RT_DO_EXECUTE;
     t->node = atoi(text + 1);
+    t->what = text[0] == 'F'                        ? RT_DO_FREE
+              : text[0] == 'O'                      ? RT_DO_OFFLOAD
+              : text[0] == 'G'                      ? RT_DO_FETCH
+              : text[0] == 'R'                      ? RT_DO_RECEIVE
+              : rt_is_exchange(c->g->node[t->node]) ? RT_DO_SEND
+                                                    : RT_DO_EXECUTE;
     for (int d = 0; d < c->g->dims && err == ATOLL_OK; d++)
       if (rt_has(c->g->node[t->node], d))
         err = expression(c, isl_ast_expr_op_get_arg(call, k++), &t->point[d]);

@@ -93,7 +93,8 @@ static atoll_err visit(void *arg, const rt_tree *t, const atoll_rt *x, const int
         leave(&w->along[x->id * RT_DIMS + d], coordinate(w, x, d, point));
     return ATOLL_OK;
   }
-  for (int i = x->id; i >= 0; i = w->next[i] - 1)
+  const int computes = t->what == RT_DO_EXECUTE || t->what == RT_DO_SEND;
+  for (int i = x->id; computes && i >= 0; i = w->next[i] - 1)
     if (w->g->node[i]->op != RT_SINK)
       ATOLL_TRY(born(w, w->g->node[i], point));
   return ATOLL_OK;

@@ -321,6 +321,10 @@ static atoll_err execute(void *arg, const rt_tree *t, const atoll_rt *x, const i
     return rt_interp_free(a->it, x, point);
   case RT_DO_DONATE:
     return rt_is_donated(a->away, x->id, t->to) ? rt_interp_donate(a->it, x, point, a->g->node[t->to]) : ATOLL_OK;
+  case RT_DO_SEND:
+    return rt_interp_send(a->it, x, point);
+  case RT_DO_RECEIVE:
+    return rt_interp_receive(a->it, x, point);
   case RT_DO_OFFLOAD:
     return a->away && a->away[x->id] ? rt_interp_offload(a->it, x, point) : ATOLL_OK;
   case RT_DO_FETCH:
@@ -382,6 +386,8 @@ static int passed(char *mark) {
 
 static atoll_err account(void *arg, const rt_tree *t, const atoll_rt *x, const int64_t *point) {
   struct account *a = arg;
+  if (t->what == RT_DO_RECEIVE)
+    return ATOLL_OK;
   if (t->what == RT_DO_OFFLOAD || t->what == RT_DO_FETCH)
     return a->away && a->away[x->id] ? count(a, x, point, t->what == RT_DO_FETCH ? 1 : -1) : ATOLL_OK;
   if (t->what == RT_DO_DONATE) {

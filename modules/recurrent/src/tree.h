@@ -14,7 +14,9 @@ typedef enum rt_tree_kind { RT_SEQ, RT_FOR, RT_IF, RT_STATEMENT } rt_tree_kind;
   X(DONATE, "donate")   /* the value's storage becomes that of what the next execution makes of `to`; it is freed      \
                            right after that */                                                                         \
   X(OFFLOAD, "offload") /* the value is not needed for a while: put away, if the run has to put values away */         \
-  X(FETCH, "fetch")     /* and brought back */
+  X(FETCH, "fetch")     /* and brought back */                                                                         \
+  X(SEND, "send")       /* an execution whose value comes from all ranks: this one's part leaves */                    \
+  X(RECEIVE, "receive") /* and the value is there, before it is read first */
 
 typedef enum rt_statement {
 #define RT_STATEMENT_ENUM(name, text) RT_DO_##name,

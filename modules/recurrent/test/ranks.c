@@ -6,6 +6,16 @@
 
 enum { PART = 3, T = 5, WIDTH = 4, LONG = 67 };
 
+/* Whether the program's text has this. */
+static int says(const atoll_rec_program *p, const char *what) {
+  static char text[1 << 16];
+  FILE *f = fmemopen(text, sizeof text, "w");
+  assert_non_null(f);
+  atoll_rec_program_print(p, f);
+  fclose(f);
+  return strstr(text, what) != NULL;
+}
+
 /* Sums over the batch at each time, of noise that is kept and decays; comm NULL: all of the batch is here. */
 static void run(const atoll_comm *comm, int batch, int64_t first, test_log *log) {
   atoll_rec_program *p = NULL;
@@ -22,6 +32,8 @@ static void run(const atoll_comm *comm, int batch, int64_t first, test_log *log)
   atoll_rt_sink(comm ? atoll_rt_rank_max(top, comm) : top, "top", test_collect, log);
   assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = "b", .compiler = ""}, &p));
   assert_ok(atoll_rec_run(p, NULL, 0));
+  assert_int_equal(says(p, "send rank_sum ("), comm != NULL);
+  assert_int_equal(says(p, "receive rank_max ("), comm != NULL);
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
 }
@@ -92,6 +104,7 @@ static void keys_and_values_divide_among_ranks(void **state) {
     params.place = "t";
     assert_ok(atoll_rec_compile(c, &params, &p));
     assert_ok(atoll_rec_run(p, b, 2));
+    assert_true(says(p, "send rank_max (") && says(p, "receive rank_max ("));
     assert_int_equal(got.n, expected.n);
     for (int k = 0; k < got.n; k++) /* sums in another order, fed back LONG times */
       if (!(fabs(got.v[k] - expected.v[k]) < 1e-4))

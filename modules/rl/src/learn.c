@@ -64,6 +64,15 @@ const atoll_opt_table atoll_rl_options = {"rl", defs};
 
 void atoll_rl_params_init(atoll_rl_params *p) { (void)atoll_opt_defaults(&atoll_rl_options, p); }
 
+atoll_err atoll_rl_params_check(const atoll_rl_params *p, int ranks) {
+  if (p->environments % ranks)
+    return atoll_fail(ATOLL_USAGE, "rl.environments %lld is not a multiple of the %d ranks", (long long)p->environments,
+                      ranks);
+  if (p->n > p->steps)
+    return atoll_fail(ATOLL_USAGE, "rl.n %lld is beyond rl.steps %lld", (long long)p->n, (long long)p->steps);
+  return ATOLL_OK;
+}
+
 /* ---- memory ---- */
 
 static int64_t count_of(const rl_memory *m, int k) { return m->shape[k][0] * m->shape[k][1]; }
@@ -136,12 +145,7 @@ static atoll_err compile(atoll_rl *rl, FILE *trace) {
 
 static atoll_err setup(atoll_rl *rl, FILE *trace) {
   const int64_t mine = rl->params.environments / rl->ranks;
-  if (rl->params.environments % rl->ranks)
-    return atoll_fail(ATOLL_USAGE, "rl.environments %lld is not a multiple of the %d ranks",
-                      (long long)rl->params.environments, rl->ranks);
-  if (rl->params.n > rl->params.steps)
-    return atoll_fail(ATOLL_USAGE, "rl.n %lld is beyond rl.steps %lld", (long long)rl->params.n,
-                      (long long)rl->params.steps);
+  ATOLL_TRY(atoll_rl_params_check(&rl->params, rl->ranks));
   ATOLL_TRY(rl_actor_create(rl->env, rl->params.seed, STREAM_LEARN, rl->rank * mine, mine, &rl->actor));
   rl_memory_shapes(&rl->params, rl->env, &rl->memory);
   ATOLL_TRY(allocate(rl));

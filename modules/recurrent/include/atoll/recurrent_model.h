@@ -16,9 +16,12 @@ ATOLL_BEGIN_C
 typedef atoll_err (*atoll_rec_choose)(void *user, int64_t text, int64_t position, const float *logits, int32_t *token);
 
 typedef struct atoll_rec_model_params {
-  int64_t texts;   /* B: positions of all advance together */
-  int64_t window;  /* tokens that a token attends to, itself included; 0: all before it */
-  int64_t block;   /* positions of a block of keys and values in memory; 0: each for itself */
+  int64_t texts;  /* B: positions of all advance together */
+  int64_t window; /* tokens that a token attends to, itself included; 0: all before it */
+  int64_t block;  /* positions of a block of keys and values in memory; 0: each for itself */
+  const atoll_comm
+      *comm;       /* NULL, or keys and values are dealt out over its ranks in tiles of `block` (of 128 if that is
+                      0): a rank keeps its part of them, all make the same texts. Borrowed for the life of *out */
   int threads;     /* of a run; 0: one */
   FILE *trace;     /* see atoll_rec_params */
   int interpreted; /* bool: without a compiler; slow */

@@ -70,6 +70,9 @@ typedef struct atoll_rl_params {
 extern ATOLL_API const atoll_opt_table atoll_rl_options;
 ATOLL_API void atoll_rl_params_init(atoll_rl_params *p);
 
+/** USAGE: options that do not go together, or not with so many ranks. */
+ATOLL_API atoll_err atoll_rl_params_check(const atoll_rl_params *p, int ranks);
+
 typedef struct atoll_rl atoll_rl;
 
 /** What an iteration has shown, over all ranks. */
