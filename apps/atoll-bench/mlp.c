@@ -308,12 +308,31 @@ static quartiles quartiles_of(double *v, int n) {
   return (quartiles){v[n / 4], v[n / 2], v[3 * n / 4]};
 }
 
-/* Of one row's time over another's, turn by turn. */
-static quartiles ratio_of(const figures *f, int row, int over, double times) {
+/* Of one row's time over another's, turn by turn, from turn `from` on every `step`-th. */
+static quartiles ratio_in(const figures *f, int row, int over, int from, int step) {
   static double ratio[MOST_TURNS];
-  for (int i = 0; i < f->turns; i++)
-    ratio[i] = times * f->seconds[row][i] / f->seconds[over][i];
-  return quartiles_of(ratio, f->turns);
+  int n = 0;
+  for (int i = from; i < f->turns; i += step)
+    ratio[n++] = f->seconds[row][i] / f->seconds[over][i];
+  return quartiles_of(ratio, n);
+}
+
+static quartiles ratio_of(const figures *f, int row, int over, double times) {
+  quartiles r = ratio_in(f, row, over, 0, 1);
+  return (quartiles){times * r.first, times * r.median, times * r.third};
+}
+
+/* What the chooser's pick costs over the best way. The best of many noisy figures looks better than it is, so every
+ * other turn says which way is best, and the turns between what it gains; then the other way round. */
+static double loss_of(const figures *f, const setting *best) {
+  double sum = 0;
+  for (int half = 0; half < 2 && f->turns > 1; half++) {
+    int row = CHOSEN;
+    for (int i = 0; i < ATOLL_CHAIN_WAYS; i++)
+      row = best[i].way >= 0 && ratio_in(f, row, i, half, 2).median > 1 ? i : row;
+    sum += ratio_in(f, CHOSEN, row, !half, 2).median - 1;
+  }
+  return sum / 2;
 }
 
 /* Times are the same on all ranks, so these end together. */
@@ -350,11 +369,7 @@ static atoll_err measure_shape(const world *w, problem *q, setting *best, figure
     f->over_ideal[row] = best[row].way < 0 ? (quartiles){0, 0, 0} : ratio_of(f, row, ATOLL_CHAIN_SEQUENTIAL, w->ranks);
   for (int row = 0; row < ROWS; row++)
     f->cta_over[row] = best[row].way < 0 ? (quartiles){0, 0, 0} : ratio_of(f, ATOLL_CHAIN_CTA, row, 1);
-  f->loss = 0;
-  for (int row = 0; row < ATOLL_CHAIN_WAYS; row++) { /* what the chooser's pick costs over the best way */
-    double loss = best[row].way < 0 ? 0 : ratio_of(f, CHOSEN, row, 1).median - 1;
-    f->loss = loss > f->loss ? loss : f->loss;
-  }
+  f->loss = loss_of(f, best);
   for (int row = 0; row < ROWS; row++)
     f->time[row] = best[row].way < 0 ? (quartiles){0, 0, 0} : quartiles_of(f->seconds[row], f->turns);
   return ATOLL_OK;
