@@ -62,6 +62,7 @@ other_family() { # FAMILY
 }
 llama() { other_family llama; }
 bert() { other_family bert; }
+roberta() { other_family roberta; }
 
 # From 2 tensor ranks to 1 and 4, and back.
 continues() {
@@ -101,4 +102,5 @@ refusals() {
 }
 
 together shapes_of_two shapes_of_more llama bert
+together roberta
 together continues killed refusals # by plans that the first have written

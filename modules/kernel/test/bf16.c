@@ -109,6 +109,22 @@ static void linear(void **state) {
           linear_backward_input(cpu.queue, dy.h, w.h, dx.h, R, I, O, accumulate));
       check("linear dx", dx, ONCE);
     }
+    float *part[2] = {numbers(9, R * O, 1), numbers(9, R * O, 1)},
+          *back[2] = {numbers(10, R * I, 1), numbers(10, R * I, 1)};
+    RUN(linear_forward_part(ref.queue, x.f, w.f, part[0], R, I, O),
+        linear_forward_part(cpu.queue, x.h, w.h, part[1], R, I, O));
+    close_to("part of y", part[1], part[0], R * O, 2e-6);
+    RUN(linear_backward_input_part(ref.queue, dy.f, w.f, back[0], R, I, O),
+        linear_backward_input_part(cpu.queue, dy.h, w.h, back[1], R, I, O));
+    close_to("part of dx", back[1], back[0], R * I, 2e-6);
+    for (int accumulate = 0; accumulate < 2; accumulate++) { /* the whole product, rounded once */
+      both z = make(11, R * O, 1);
+      RUN(round_sum(ref.queue, part[0], b.f, z.f, R, O, accumulate),
+          round_sum(cpu.queue, part[1], b.h, z.h, R, O, accumulate));
+      check("rounded sum", z, ONCE);
+    }
+    for (int i = 0; i < 2; i++)
+      drop_numbers(part[i], R * O), drop_numbers(back[i], R * I);
     float *dw[2] = {numbers(7, O * I, 1), numbers(7, O * I, 1)}, *db[2] = {numbers(8, O, 1), numbers(8, O, 1)};
     RUN(linear_backward_weight(ref.queue, dy.f, x.f, dw[0], db[0], R, I, O),
         linear_backward_weight(cpu.queue, dy.h, x.h, dw[1], db[1], R, I, O));

@@ -91,6 +91,11 @@ typedef struct layer_call {
 
 atoll_drop layer_drop(const layer_call *l, atoll_rng_site site);
 atoll_err tensor_sum(const layer_call *l, void *at);
+/* Where values are not of f32: a product with its sum over ranks, in f32 up to the one rounding of what is stored.
+ * to[R,H] (+)= sum over ranks of from[R,inner] w[H,inner]^T + bias, or back: from w[inner,H]. */
+int tensor_sums_apart(const layer_call *l);
+atoll_err tensor_product(const layer_call *l, int back, const void *from, int64_t inner, const void *w,
+                         const void *bias, void *to, int add);
 atoll_err mlp_forward(const layer_call *l, const void *x, void *y);
 /* And adds to the weights' gradients. */
 atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx, int add);

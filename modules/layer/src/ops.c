@@ -92,6 +92,10 @@ static atoll_err turn(const op_run *r, void *at, int back) {
 static atoll_err linear_forward(const op_run *r) {
   const void *w = weight_of(r, r->op->weight), *bias = weight_of(r, r->op->bias);
   int64_t I = width(r, r->op->in[0]), O = width(r, r->op->out);
+  if (r->op->split == SPLIT_ROWS && tensor_sums_apart(r->l)) {
+    ATOLL_TRY(tensor_product(r->l, 0, in_of(r, 0), I, w, bias, out_of(r), 0));
+    return turn(r, out_of(r), 0);
+  }
   if (r->op->split == SPLIT_ROWS && layer_rank(r->l->e) > 0)
     bias = NULL; /* once in the sum */
   if (single_tokens(r))
@@ -104,12 +108,16 @@ static atoll_err linear_forward(const op_run *r) {
 }
 
 /* Tensor ranks have a part each of what columns give to the input's gradient. These are added up where they arise, and
- * over ranks after the last; what the gradient holds before the first is the same on all ranks, so one brings it. */
+ * over ranks after the last; what the gradient holds before the first is the same on all ranks, so one brings it. Parts
+ * that would be rounded are summed over ranks one by one instead. */
 static atoll_err linear_input(const op_run *r) {
   int columns = r->op->split == SPLIT_COLUMNS, add = r->step->add[0];
   if (columns && layer_rank(r->l->e) > 0 && first_columns(r))
     add = 0;
   ATOLL_TRY(turn(r, r->at[GRAD(r->op->out)], 1));
+  if (columns && tensor_sums_apart(r->l))
+    return tensor_product(r->l, 1, d_out(r), width(r, r->op->out), weight_of(r, r->op->weight), NULL, d_in(r, 0),
+                          r->step->add[0]);
   ATOLL_TRY(KERNELS->linear_backward_input(QUEUE, d_out(r), weight_of(r, r->op->weight), d_in(r, 0), r->l->R,
                                            width(r, r->op->in[0]), width(r, r->op->out), add));
   return columns && last_columns(r) ? tensor_sum(r->l, d_in(r, 0)) : ATOLL_OK;

@@ -90,6 +90,25 @@ static atoll_err cpu_linear_backward_input(int threads, const element *dy, const
   return product(threads, 0, 0, R, I, O, dy, O, w, I, accumulate, dx, I, 0, NULL);
 }
 
+static atoll_err cpu_linear_forward_part(int threads, const element *x, const element *w, float *y, int64_t R,
+                                         int64_t I, int64_t O) {
+  return product(threads, 0, 1, R, O, I, x, I, w, I, 0, y, O, 1, NULL);
+}
+
+static atoll_err cpu_linear_backward_input_part(int threads, const element *dy, const element *w, float *dx, int64_t R,
+                                                int64_t I, int64_t O) {
+  return product(threads, 0, 0, R, I, O, dy, O, w, I, 0, dx, I, 1, NULL);
+}
+
+static atoll_err cpu_round_sum(int threads, const float *sum, const element *b, element *y, int64_t R, int64_t C,
+                               int accumulate) {
+#pragma omp parallel for num_threads(team(threads, R)) schedule(static)
+  for (int64_t r = 0; r < R; r++)
+    for (int64_t c = 0; c < C; c++)
+      y[r * C + c] = rounded((accumulate ? value(y[r * C + c]) : 0) + sum[r * C + c] + (b ? value(b[c]) : 0));
+  return ATOLL_OK;
+}
+
 static atoll_err cpu_linear_backward_weight(int threads, const element *dy, const element *x, float *dw, float *db,
                                             int64_t R, int64_t I, int64_t O) {
   const struct cpu_vec *v = cpu_vec_best();

@@ -35,6 +35,25 @@ static atoll_err ref_linear_backward_input(int threads, const float *dy, const f
   return ATOLL_OK;
 }
 
+static atoll_err ref_linear_forward_part(int threads, const float *x, const float *w, float *y, int64_t R, int64_t I,
+                                         int64_t O) {
+  return ref_linear_forward(threads, x, w, NULL, y, R, I, O);
+}
+
+static atoll_err ref_linear_backward_input_part(int threads, const float *dy, const float *w, float *dx, int64_t R,
+                                                int64_t I, int64_t O) {
+  return ref_linear_backward_input(threads, dy, w, dx, R, I, O, 0);
+}
+
+static atoll_err ref_round_sum(int threads, const float *sum, const float *b, float *y, int64_t R, int64_t C,
+                               int accumulate) {
+  (void)threads;
+  for (int64_t r = 0; r < R; r++)
+    for (int64_t c = 0; c < C; c++)
+      y[r * C + c] = (float)((accumulate ? (double)y[r * C + c] : 0) + sum[r * C + c] + (b ? (double)b[c] : 0));
+  return ATOLL_OK;
+}
+
 static atoll_err ref_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db,
                                             int64_t R, int64_t I, int64_t O) {
   (void)threads;

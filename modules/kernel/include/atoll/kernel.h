@@ -107,6 +107,14 @@ typedef struct atoll_kernels {
   /* dx[R,I] (+)= dy[R,O] w[O,I] */
   atoll_err (*linear_backward_input)(atoll_queue *q, const void *dy, const void *w, void *dx, int64_t R, int64_t I,
                                      int64_t O, int accumulate);
+  /* Parts of sums over ranks, f32 in every table: y[R,O] = x w^T and dx[R,I] = dy w ... */
+  atoll_err (*linear_forward_part)(atoll_queue *q, const void *x, const void *w, float *y, int64_t R, int64_t I,
+                                   int64_t O);
+  atoll_err (*linear_backward_input_part)(atoll_queue *q, const void *dy, const void *w, float *dx, int64_t R,
+                                          int64_t I, int64_t O);
+  /* ... and y[R,C] (+)= sum[R,C] + b[C], rounded once where y is stored (b may be NULL) */
+  atoll_err (*round_sum)(atoll_queue *q, const float *sum, const void *b, void *y, int64_t R, int64_t C,
+                         int accumulate);
   /* dw[O,I] += dy[R,O]^T x[R,I];  db[O] += sum over R of dy  (db may be NULL) */
   atoll_err (*linear_backward_weight)(atoll_queue *q, const void *dy, const void *x, float *dw, float *db, int64_t R,
                                       int64_t I, int64_t O);

@@ -361,8 +361,8 @@ static int sums_again(atoll_policy policy) {
          policy == ATOLL_POLICY_EXACT2;
 }
 
-/* From the cost of a whole block to that of one of its tensor ranks: as much shorter as the model says, and four sums,
- * which every rank waits for. */
+/* From the cost of a whole block to that of one of its tensor ranks: as much shorter as the model says, and the sums
+ * (of f32), which every rank waits for. */
 static atoll_err divide(cost_model *c, int island, int layer, atoll_policy policy, int tensor, int64_t b,
                         cost_slice *out) {
   cost_slice whole, part;
@@ -370,9 +370,10 @@ static atoll_err divide(cost_model *c, int island, int layer, atoll_policy polic
   ATOLL_TRY(analytic(c, island, layer, policy, 1, b, &whole));
   ATOLL_TRY(analytic(c, island, layer, policy, tensor, b, &part));
   ATOLL_TRY(boundary_of(c, layer, b, &bytes));
-  double sum = cost_sum_in_node(c, island, tensor, bytes);
+  double sum = cost_sum_in_node(c, island, tensor, bytes / element_bytes(c->problem->model) * 4);
   out->forward = out->forward * part.forward / whole.forward + 2 * sum;
-  out->backward = out->backward * part.backward / whole.backward + (2 + sums_again(policy)) * sum;
+  out->backward = out->backward * part.backward / whole.backward +
+                  (atoll_layer_backward_sums(c->problem->model, layer) + sums_again(policy)) * sum;
   out->update *= (double)(cost_gradient_share(c, layer, layer + 1, tensor)) / (4.0 * (double)c->values[layer]);
   out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
   return ATOLL_OK;
