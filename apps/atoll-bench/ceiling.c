@@ -52,11 +52,15 @@ double ceiling_gflops(const ceiling *c) {
   return best;
 }
 
-void ceiling_report(const ceiling *c, json_t *out) {
+void ceiling_report(const ceiling *c, int bf16, json_t *out) {
   const char *name;
   json_t *by = json_object();
   for (int i = 0; i < 16 && atoll_gemm_library(i, &name); i++)
     json_object_set_new(by, name, json_real(c->best[i]));
   json_object_set_new(out, "ceiling_gflops", json_real(ceiling_gflops(c)));
   json_object_set_new(out, "ceiling_by_library", by);
+  json_object_set_new(out, "ceiling_of",
+                      json_string(!bf16                     ? "f32 products"
+                                  : atoll_gemm_bf16_units() ? "f32 products; the processor's bf16 units could do more"
+                                                            : "f32 products, as the processor multiplies no bf16"));
 }

@@ -23,6 +23,7 @@ atoll_err ceiling_sample(ceiling *c);
 int ceiling_round(void);
 /* Best rate, but never below 0.9 of the FMA loop's. */
 double ceiling_gflops(const ceiling *c);
-void ceiling_report(const ceiling *c, json_t *out);
+/* And, of bf16, why it is the ceiling of f32. */
+void ceiling_report(const ceiling *c, int bf16, json_t *out);
 
 #endif

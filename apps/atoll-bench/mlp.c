@@ -643,7 +643,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     json_object_set_new(out, "dtype", json_string(w.device ? "bf16" : "f32"));
     json_object_set_new(out, "ranks", json_integer(w.ranks));
     json_object_set_new(out, "openblas_kernel", json_string(openblas_get_corename()));
-    ceiling_report(&c, out);
+    ceiling_report(&c, 0, out);
   }
   atoll_mem_destroy(&w.mem, NULL);
   atoll_comm_destroy(&w.comm);

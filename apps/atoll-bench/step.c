@@ -153,7 +153,7 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     set(out, "step_seconds", seconds);
     set(out, "tokens_per_second", tokens);
     set(out, "gflops", gflops);
-    ceiling_report(c, out);
+    ceiling_report(c, plan->dtype == ATOLL_BF16, out);
     set(out, "ceiling_fraction", gflops / top);
     double most = 0;
     for (int r = 0; r < size; r++)

@@ -76,6 +76,11 @@ static const char *onednn_isa(void) {
   }
 }
 
+int atoll_gemm_bf16_units(void) {
+  int isa = (int)dnnl_get_effective_cpu_isa();
+  return isa == dnnl_cpu_isa_avx512_core_bf16 || isa == dnnl_cpu_isa_avx512_core_amx;
+}
+
 static int way_named(const char *name) {
   const char *known;
   for (int i = 0; name && i < ATOLL_GEMM_WAYS && atoll_gemm_library(i, &known); i++)

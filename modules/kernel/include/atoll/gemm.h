@@ -23,6 +23,10 @@ ATOLL_API atoll_err atoll_gemm_strided(int threads, int64_t M, int64_t N, int64_
                                        int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c,
                                        int64_t ldc);
 
+/** 1 where the processor itself multiplies bf16 (AVX512_BF16, AMX). The cpu kernels widen bf16 and multiply in float
+ * everywhere; elsewhere the rate of f32 products is the ceiling of bf16 ones too. */
+ATOLL_API int atoll_gemm_bf16_units(void);
+
 enum { ATOLL_GEMM_WAYS = 3 }; /* the first of atoll_gemm_library(), which are those that can be chosen */
 
 typedef struct atoll_gemm_choice {
