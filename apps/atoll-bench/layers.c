@@ -29,7 +29,7 @@
 #include "atoll/log.h"
 #include "atoll/perf.h"
 
-enum { ONE_IN = 7, ROUNDS = 5, TIMED_TOKENS = 512, MOST_BATCH = 1 << 20 };
+enum { ONE_IN = 7, ROUNDS = 3, TIMED_TOKENS = 512, MOST_BATCH = 1 << 20 };
 
 typedef struct work {
   const char *preset;

@@ -40,19 +40,27 @@ static void edit(const char *path, const char *from, const char *to) {
   write_file(path, edited);
 }
 
-static void check_product(void) {
-  enum { N = 64 };
-  static float x[N * N], w[N * N], y[N * N];
+enum { N = 64, LONG = 1500 };
+
+/* y[N, N] = x w' over K numbers, as the kernels compute it now. */
+static void multiply(const float *x, const float *w, int64_t K, float *y) {
   atoll_device *device = NULL;
   atoll_queue *queue = NULL;
   atoll_device_params p;
   atoll_device_params_init(&p);
-  for (int i = 0; i < N * N; i++)
-    x[i] = (float)(i % 5 - 2), w[i] = (float)(i % 7 - 3);
   CHECK_OK(atoll_device_open("cpu", &p, &device));
   CHECK_OK(atoll_queue_create(device, "compute", &queue));
-  CHECK_OK(kernels->linear_forward(queue, x, w, NULL, y, N, N, N));
+  CHECK_OK(kernels->linear_forward(queue, x, w, NULL, y, N, K, N));
   CHECK_OK(atoll_queue_sync(queue));
+  atoll_queue_destroy(&queue);
+  atoll_device_close(&device);
+}
+
+static void check_product(void) {
+  static float x[N * N], w[N * N], y[N * N];
+  for (int i = 0; i < N * N; i++)
+    x[i] = (float)(i % 5 - 2), w[i] = (float)(i % 7 - 3);
+  multiply(x, w, N, y);
   for (int i = 0; i < N; i++)
     for (int j = 0; j < N; j++) {
       float sum = 0; /* whole numbers: exact in any order */
@@ -60,13 +68,22 @@ static void check_product(void) {
         sum += x[i * N + k] * w[j * N + k];
       CHECK(y[i * N + j] == sum);
     }
-  atoll_queue_destroy(&queue);
-  atoll_device_close(&device);
+}
+
+/* Ways add up in different orders, so sums of many fractions tell whether another one computes. */
+static void long_product(float *y) {
+  static float x[N * LONG], w[N * LONG];
+  const atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
+  atoll_rng_fill_normal(&key, 0, N * LONG, 1, x);
+  atoll_rng_fill_normal(&key, N * LONG, N * LONG, 1, w);
+  multiply(x, w, LONG, y);
 }
 
 int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   const char *path = "gemm.yaml", *name;
+  static float by[ATOLL_GEMM_WAYS][N * N];
+  int differ = 0;
   CHECK_OK(atoll_kernels_get("cpu", &kernels));
   unlink(path);
   MPI_Barrier(MPI_COMM_WORLD);
@@ -90,7 +107,10 @@ int main(int argc, char **argv) {
     static const char *const says[] = {"GEMM by oneDNN", "GEMM by OpenBLAS", "GEMM by packed tiles"};
     CHECK(strstr(atoll_kernels_describe(kernels), says[way]));
     check_product();
+    long_product(by[way]);
+    differ += way > 0 && memcmp(by[way], by[0], sizeof by[0]) != 0;
   }
+  CHECK(differ > 0);
   edit(path, "gflops", "gigaflops");
   CHECK(!choose(path).remembered && choose(path).remembered);
   write_file(path, "processor: [\n");
