@@ -195,31 +195,67 @@ static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_pr
   return ATOLL_OK;
 }
 
-/* All programs as one library. */
-static atoll_err build(int n, atoll_rec_program *const *program, const atoll_rec_params *p) {
-  char *source = NULL, why[640] = "";
+/* The text of all programs: the host's part, and (of a device) kernels. */
+typedef struct texts {
+  char *host, *kernels;
+  size_t host_bytes, kernel_bytes;
+} texts;
+
+static atoll_err emit(int n, atoll_rec_program *const *program, const atoll_rec_params *p, texts *t) {
+  const int device = p->device && strcmp(p->device, "cpu") != 0;
+  char *parts = NULL;
   size_t bytes = 0;
-  rt_native *lib = NULL;
-  FILE *f = open_memstream(&source, &bytes);
-  if (!f)
-    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
-  rt_emit_prelude(f);
+  FILE *host = open_memstream(&t->host, &t->host_bytes), *statements = open_memstream(&parts, &bytes);
+  FILE *kernels = device ? open_memstream(&t->kernels, &t->kernel_bytes) : NULL;
+  int failed = !host || !statements || (device && !kernels);
   atoll_err err = ATOLL_OK;
-  for (int k = 0; k < n && err == ATOLL_OK; k++)
-    err = rt_emit(program[k]->graph, program[k]->schedule.tree, k, f);
-  if (fclose(f) != 0 && err == ATOLL_OK)
-    err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
-  if (err == ATOLL_OK && p->trace)
-    fprintf(p->trace, "== C\n%s", source);
-  if (err == ATOLL_OK)
-    err = rt_native_create(source, bytes, p->compiler, p->flags, p->threads > 1, &lib, why, sizeof why);
-  free(source);
+  if (kernels)
+    rt_emit_prelude(kernels);
+  for (int k = 0; k < n && err == ATOLL_OK && !failed; k++)
+    err = rt_emit(program[k]->graph, program[k]->schedule.tree, k, statements, kernels);
+  failed |= statements && fclose(statements) != 0;
+  failed |= kernels && fclose(kernels) != 0;
+  if (host && !failed) {
+    if (rt_device_is_async(p->device))
+      fputs(t->kernels, host);
+    else
+      rt_emit_prelude(host);
+    fputs(parts, host);
+  }
+  failed |= host && fclose(host) != 0;
+  free(parts);
+  return err != ATOLL_OK || !failed ? err : atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+}
+
+static atoll_err load(const texts *t, int n, atoll_rec_program *const *program, const atoll_rec_params *p) {
+  char why[640] = "";
+  rt_native *lib = NULL;
+  atoll_err err =
+      rt_native_create(t->host, t->host_bytes, p->compiler, p->flags, p->threads > 1, &lib, why, sizeof why);
   for (int k = 0; k < n && err == ATOLL_OK; k++) {
     program[k]->native = rt_native_share(lib);
     program[k]->entry = lib ? rt_native_entry(lib, k) : NULL;
-    (void)snprintf(program[k]->engine, sizeof program[k]->engine, "%s: %s", lib ? "compiled" : "interpreted", why);
+    if (t->kernels)
+      err = rt_device_create(p->device, t->kernels, t->kernel_bytes, lib, &program[k]->device);
+    (void)snprintf(program[k]->engine, sizeof program[k]->engine, "%s%s%s: %s", lib ? "compiled" : "interpreted",
+                   t->kernels ? " for " : "", t->kernels ? p->device : "", why);
   }
   rt_native_destroy(&lib);
+  return err;
+}
+
+/* All programs as one library. */
+static atoll_err build(int n, atoll_rec_program *const *program, const atoll_rec_params *p) {
+  texts t = {NULL, NULL, 0, 0};
+  atoll_err err = emit(n, program, p, &t);
+  if (err == ATOLL_OK && p->trace && t.kernels && !rt_device_is_async(p->device))
+    fprintf(p->trace, "== kernels\n%s", t.kernels);
+  if (err == ATOLL_OK && p->trace)
+    fprintf(p->trace, "== C\n%s", t.host);
+  if (err == ATOLL_OK)
+    err = load(&t, n, program, p);
+  free(t.host);
+  free(t.kernels);
   return err;
 }
 
@@ -253,6 +289,7 @@ void atoll_rec_program_destroy(atoll_rec_program **address) {
   atoll_rec_program *program = *address;
   if (!program)
     return;
+  rt_device_destroy(&program->device);
   rt_native_destroy(&program->native);
   rt_schedule_destroy(&program->schedule);
   rt_graph_destroy(&program->graph);
@@ -333,8 +370,10 @@ static atoll_err interpret(const atoll_rec_program *program, const char *away, c
 atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   int64_t peak;
   char *away = NULL;
+  if (program->device && program->device->absent)
+    return atoll_fail(ATOLL_UNAVAILABLE, "recurrent program: its kernels are for a device that is not here");
   ATOLL_TRY(fit(program, bindings, n, &away, program->memory ? &peak : NULL));
-  const rt_run_params p = {program->threads, away, program->offload};
+  const rt_run_params p = {program->threads, away, program->offload, program->device};
   atoll_err err = program->entry ? rt_runtime_run(program->graph, program->entry, &p, bindings, n, &peak)
                                  : interpret(program, away, bindings, n, &peak);
   free(away);

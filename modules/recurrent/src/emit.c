@@ -167,8 +167,10 @@ static void declare_result(rt_emitter *em, const atoll_rt *x, const char *const 
   if (em->alias[x->id]) {
     rt_operand o = rt_operand_of(em, x, 0, 1);
     rt_line(em, "const %s *p%d = %s;", type, x->id, o.base);
+    rt_know(em, rt_text(em, "const %s *", type), rt_place(em, x));
     return;
   }
+  rt_know(em, rt_text(em, "%s *", type), rt_place(em, x));
   if (is_kept(em, x)) {
     rt_line(em, "%s *p%d = (%s *)r->take(r, %d, %s, %s * (int64_t)sizeof(%s));", type, x->id, type, x->id,
             rt_point_list(em, x, point), count, type);
@@ -177,7 +179,7 @@ static void declare_result(rt_emitter *em, const atoll_rt *x, const char *const 
       known &= rt_is_const(x->shape[k], &extent);
       n *= known ? extent : 1;
     }
-    if (known && n * 8 <= LOCAL_BYTES) {
+    if (!em->kernels && known && n * 8 <= LOCAL_BYTES) {
       rt_line(em, "%s p%d[%" PRId64 "];", type, x->id, n > 0 ? n : 1);
       return;
     }
@@ -214,11 +216,14 @@ static void emit_cluster(rt_emitter *em, int c) {
 static void emit_statement(rt_emitter *em, const atoll_rt *head) {
   const char *point[RT_DIMS], *parameters = "rt_run *r";
   em->head = head->id;
-  em->names = em->sizes = em->views = 0;
+  em->names = em->sizes = em->views = em->knowns = 0;
   for (int d = 0; d < em->g->dims; d++) {
     point[d] = rt_text(em, "d%d", d);
-    if (rt_has(head, d))
-      parameters = rt_text(em, "%s, int64_t d%d", parameters, d);
+    rt_know(em, "int64_t", rt_text(em, "b%d", d));
+    if (!rt_has(head, d))
+      continue;
+    rt_know(em, "int64_t", point[d]);
+    parameters = rt_text(em, "%s, int64_t d%d", parameters, d);
   }
   char label[96];
   rt_line(em, "/* %s */", rt_label(head, label, sizeof label));
@@ -226,6 +231,11 @@ static void emit_statement(rt_emitter *em, const atoll_rt *head) {
   for (int d = 0; d < em->g->dims; d++)
     rt_line(em, "const int64_t b%d = r->bound[%d];", d, d);
   rt_line(em, "r->top = r->base;");
+  if (em->kernels) {
+    rt_line(em, "int64_t *const fault = r->fault;");
+    rt_line(em, "(void)fault;");
+    rt_know(em, "int64_t *", "fault");
+  }
   find_aliases(em);
   int clusters = make_clusters(em);
   find_memory(em);
@@ -305,9 +315,9 @@ static void emit_program(rt_emitter *em, const rt_tree *tree) {
   rt_close(em);
 }
 
-atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out) {
+atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out, FILE *kernels) {
   size_t n = (size_t)g->nodes + 1;
-  rt_emitter em = {.g = g, .out = out, .number = number, .err = ATOLL_OK};
+  rt_emitter em = {.g = g, .out = out, .kernels = kernels, .number = number, .err = ATOLL_OK};
   em.cluster = calloc(n, sizeof *em.cluster);
   em.memory = calloc(n, 1);
   em.alias = calloc(n, 1);
@@ -323,6 +333,7 @@ atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out)
   free(em.text);
   free(em.size);
   free(em.view);
+  free(em.known);
   free(em.cluster);
   free(em.memory);
   free(em.alias);

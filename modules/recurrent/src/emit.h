@@ -6,8 +6,10 @@
 
 /* What emitted code has in common, as text. */
 void rt_emit_prelude(FILE *out);
-/* The program as "int rt_program_<number>(rt_run *r)". */
-atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out);
+/* The program as "int rt_program_<number>(rt_run *r)". kernels, for a device: there the loops go that compute values,
+ * as functions of their own that CUDA C and C share, and the program launches them (emit_kernel.c); NULL: it has the
+ * loops itself. */
+atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out, FILE *kernels);
 
 /* ---- within emission (emit.c, emit_view.c, emit_op.c) ---- */
 
@@ -39,6 +41,15 @@ typedef struct rt_emit_view {
   rt_operand operand;
 } rt_emit_view;
 
+typedef struct rt_known {
+  const char *type, *name;
+} rt_known;
+
+/* What is declared in a block, and ends with it. */
+typedef struct rt_scope {
+  int sizes, views, knowns;
+} rt_scope;
+
 typedef struct rt_emitter {
   const rt_graph *g;
   FILE *out;
@@ -57,6 +68,18 @@ typedef struct rt_emitter {
   int *cluster; /* per node: loops in which members are computed; -1: none */
   char *memory; /* per node: the member's value is in memory */
   char *alias;  /* per node: RESHAPE of what is in memory already */
+  /* of a device */
+  FILE *kernels;
+  int made;        /* kernels so far */
+  rt_known *known; /* variables that a kernel may name */
+  int knowns, known_room;
+  struct {
+    FILE *out; /* the statement's; NULL: no kernel is being written */
+    char *text;
+    size_t bytes;
+    int depth;
+    rt_scope scope;
+  } kernel;
 } rt_emitter;
 
 /* A text that lives as long as the emitter. */
@@ -109,6 +132,24 @@ int rt_is_map(rt_op op);
 void rt_declare(rt_emitter *em, const atoll_rt *x);
 /* A loop nest that computes members (maps of one shape). */
 void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x);
+rt_scope rt_scope_open(const rt_emitter *em);
+void rt_scope_close(rt_emitter *em, rt_scope scope);
+
+/* ---- kernels (emit_kernel.c) ---- */
+
+/* A variable of the statement, of eight bytes. */
+void rt_know(rt_emitter *em, const char *type, const char *name);
+/* What is printed in between is a kernel, which gets the variables that it names; `threads` of them have work. */
+void rt_kernel_begin(rt_emitter *em);
+void rt_kernel_end(rt_emitter *em, const char *threads);
+/* The loop over elements of a shape: "at", by position in a dense array, and at[0 .. axes-1]; lanes: the threads that
+ * run together take the same element. */
+void rt_open_elements(rt_emitter *em, int axes, const atoll_sym *const *shape, const char *const *at, int lanes);
+/* Of a device, where statements compute values themselves, or tell others of them: after all kernels so far. */
+void rt_wait(rt_emitter *em);
+/* Bytes go from dense array to dense array, in the order of kernels if there are any. */
+void rt_copy(rt_emitter *em, const char *to, const char *from, const char *bytes);
+
 /* Any other operation. */
 void rt_emit_op(rt_emitter *em, const atoll_rt *x);
 /* A contraction: loops, or a product of the library (emit_einsum.c). */

@@ -253,13 +253,25 @@ void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {
     check_slice(em, x[i], &o[i][0]);
     flat &= is_flat(x[i], o[i]);
   }
-  int axes = x[0]->axes;
-  if (flat && axes) {
-    const char *all = rt_count(em, axes, x[0]->shape, 0);
+  int axes = x[0]->axes, loops = 1;
+  const char *count = rt_count(em, axes, x[0]->shape, 0);
+  if (em->kernels) {
+    rt_kernel_begin(em);
+    if (flat && axes) {
+      const atoll_sym *all = x[0]->shape[0];
+      for (int k = 1; k < axes; k++)
+        all = atoll_sym_mul(em->g->syms, all, x[0]->shape[k]);
+      axes = 1;
+      rt_open_elements(em, 1, &all, axis_name, 0);
+    } else {
+      rt_open_elements(em, axes, x[0]->shape, axis_name, 0);
+    }
+  } else if (flat && axes) {
     share_elements(em, axes, x[0]->shape, " simd");
-    rt_loop(em, "i0", all);
+    rt_loop(em, "i0", count);
     axes = 1;
   } else {
+    loops = axes;
     for (int k = 0; k < axes; k++) {
       if (k == 0)
         share_elements(em, axes, x[0]->shape, axes == 1 ? " simd" : "");
@@ -273,15 +285,47 @@ void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {
       flatten(em, x[i], o[i]);
     map_statement(em, x[i], o[i], axes, axis_name, flat && x[i]->axes);
   }
-  for (int k = 0; k < axes; k++)
+  for (int k = 0; k < loops; k++)
     rt_close(em);
+  if (em->kernels)
+    rt_kernel_end(em, count);
   free(o);
 }
 
 /* ---- reductions ---- */
 
+/* One element after the other, or, along the last axis, by the lanes of each. */
+static void reduce_by_kernel(rt_emitter *em, const atoll_rt *x) {
+  rt_operand o = rt_operand_of(em, x, 0, 0);
+  const char *type = rt_compute_type(x->dtype), *at[RT_AXES], *n = rt_size(em, o.shape[x->axis]);
+  const char *count = rt_count(em, x->axes, x->shape, 0), *one = rt_is_single(x->dtype) ? "f" : "";
+  int last = x->axis == o.axes - 1, sum = x->op == RT_SUM;
+  rt_kernel_begin(em);
+  for (int k = 0; k < o.axes; k++)
+    at[k] = k == x->axis ? "k" : axis_name[k < x->axis ? k : k - 1];
+  rt_open_elements(em, x->axes, x->shape, axis_name, last);
+  rt_line(em, "%s s = %s;", type, sum ? "0" : "-INFINITY");
+  rt_open(em,
+          last ? "for (int64_t k = rt_thread() %% RT_LANES; k < %s; k += RT_LANES)"
+               : "for (int64_t k = 0; k < %s; k++)",
+          n);
+  const char *element = rt_element_text(em, &o, o.axes, at);
+  rt_line(em, "const %s a = %s;", type, element);
+  rt_line(em, sum ? "s += a;" : "s = a > s ? a : s;");
+  rt_close(em);
+  if (last)
+    rt_line(em, "s = rt_lanes_%s%s(s);", sum ? "sum" : "max", one);
+  rt_line(em, "%s[at] = %s;", rt_place(em, x), rt_stored(em, x->dtype, rt_rounded(em, x->dtype, x->dtype, "s")));
+  rt_close(em);
+  rt_kernel_end(em, last ? rt_text(em, "32 * %s", count) : count);
+}
+
 /* Over the last axis, in lanes; over another one, row by row. */
 static void reduce(rt_emitter *em, const atoll_rt *x) {
+  if (em->kernels) {
+    reduce_by_kernel(em, x);
+    return;
+  }
   rt_operand o = rt_operand_of(em, x, 0, 0);
   const char *type = rt_compute_type(x->dtype), *y = rt_place(em, x), *at[RT_AXES];
   const char *n = rt_size(em, o.shape[x->axis]);
@@ -344,7 +388,12 @@ static void argmax(rt_emitter *em, const atoll_rt *x) {
   const char *at[RT_AXES], *n = rt_size(em, o.shape[x->axis]);
   for (int k = 0; k < o.axes; k++)
     at[k] = k == x->axis ? "k" : axis_name[k < x->axis ? k : k - 1];
-  for (int k = 0; k < x->axes; k++)
+  const char *count = rt_count(em, x->axes, x->shape, 0);
+  if (em->kernels) {
+    rt_kernel_begin(em);
+    rt_open_elements(em, x->axes, x->shape, axis_name, 0);
+  }
+  for (int k = 0; k < x->axes && !em->kernels; k++)
     rt_loop(em, axis_name[k], rt_size(em, x->shape[k]));
   rt_line(em, "%s top = -INFINITY;", rt_compute_type(o.dtype));
   rt_line(em, "int64_t best = 0;");
@@ -357,13 +406,59 @@ static void argmax(rt_emitter *em, const atoll_rt *x) {
   rt_close(em);
   rt_line(em, "%s[%s] = (%s)best;", rt_place(em, x), linear(em, x->axes, x->shape, axis_name),
           rt_storage_type(x->dtype));
-  for (int k = 0; k < x->axes; k++)
+  for (int k = 0; k < x->axes && !em->kernels; k++)
     rt_close(em);
+  if (em->kernels) {
+    rt_close(em);
+    rt_kernel_end(em, count);
+  }
 }
 
 /* ---- rows of a table ---- */
 
+/* Rows that are added to meet in the order of indices: a column is one thread's. */
+static void rows_by_kernel(rt_emitter *em, const atoll_rt *x) {
+  rt_operand a = rt_operand_of(em, x, 0, 1), index = rt_operand_of(em, x, 1, 1);
+  const char *p = rt_pointer(em, &a), *indices = rt_pointer(em, &index), *y = rt_place(em, x);
+  int take = x->op == RT_TAKE;
+  const atoll_sym *const *table = take ? a.shape : x->shape;
+  const char *width = rt_count(em, take ? a.axes : x->axes, table, 1), *all = rt_size(em, table[0]);
+  const char *n = rt_count(em, index.axes, index.shape, 0), *threads = take ? rt_text(em, "%s * %s", n, width) : width;
+  rt_operand to = {.kind = RT_MEMORY, .dtype = x->dtype, .base = y},
+             from = {.kind = RT_MEMORY, .dtype = x->dtype, .base = p};
+  rt_kernel_begin(em);
+  rt_open(em, "for (int64_t at = rt_thread(); at < %s; at += rt_threads())", threads);
+  if (!take) {
+    rt_loop(em, "i", all);
+    rt_line(em, "%s[i * %s + at] = 0;", y, width);
+    rt_close(em);
+    rt_loop(em, "i", n);
+  }
+  rt_line(em, "const int64_t row = (int64_t)%s[%s];", indices, take ? rt_text(em, "at / %s", width) : "i");
+  rt_open(em, "if (row < 0 || row >= %s)", all);
+  rt_line(em, "fault[1] = row;");
+  rt_line(em, "fault[2] = %s;", all);
+  rt_line(em, "fault[0] = %d;", x->id + 1);
+  rt_line(em, "continue;");
+  rt_close(em);
+  if (take) {
+    rt_line(em, "%s[at] = %s[row * %s + at %% %s];", y, p, width, width);
+  } else {
+    const char *place = rt_text(em, "row * %s + at", width);
+    const char *sum =
+        rt_text(em, "%s + %s", rt_loaded(em, &to, place), rt_loaded(em, &from, rt_text(em, "i * %s + at", width)));
+    rt_line(em, "%s[%s] = %s;", y, place, rt_stored(em, x->dtype, rt_rounded(em, x->dtype, x->dtype, sum)));
+    rt_close(em);
+  }
+  rt_close(em);
+  rt_kernel_end(em, threads);
+}
+
 static void rows(rt_emitter *em, const atoll_rt *x) {
+  if (em->kernels) {
+    rows_by_kernel(em, x);
+    return;
+  }
   rt_operand a = rt_operand_of(em, x, 0, 1), index = rt_operand_of(em, x, 1, 1);
   const char *p = rt_pointer(em, &a), *at = rt_pointer(em, &index), *y = rt_place(em, x);
   const char *type = rt_storage_type(x->dtype);
@@ -414,6 +509,7 @@ static void call(rt_emitter *em, const atoll_rt *x) {
     const char *a = argument(em, o.dtype, o.axes, o.shape, rt_pointer(em, &o));
     in = in ? rt_text(em, "%s, %s", in, a) : a;
   }
+  rt_wait(em);
   rt_line(em, "const rt_arg in[] = {%s};", in ? in : "{0, 0, 0, 0}");
   if (x->op == RT_CALL) {
     rt_line(em, "const rt_arg out = %s;", argument(em, x->dtype, x->axes, x->shape, rt_place(em, x)));
@@ -436,12 +532,21 @@ static void merge(rt_emitter *em, const atoll_rt *x) {
       rt_open(em, "%sif (%s)", k ? "else " : "", cond);
     else
       rt_open(em, "%s", k ? "else" : "");
-    int sizes = em->sizes, views = em->views;
+    rt_scope scope = rt_scope_open(em);
     rt_operand o = rt_operand_of(em, x, k, 0);
     if (o.kind == RT_MEMORY && o.dense) { /* the same when it was donated */
-      rt_line(em, "if (%s != %s)", rt_place(em, x), o.base);
-      rt_line(em, "  memcpy(%s, %s, (size_t)%s * sizeof(%s));", rt_place(em, x), o.base,
-              rt_count(em, x->axes, x->shape, 0), rt_storage_type(x->dtype));
+      const char *count = rt_count(em, x->axes, x->shape, 0);
+      rt_open(em, "if (%s != %s)", rt_place(em, x), o.base);
+      rt_copy(em, rt_place(em, x), o.base, rt_text(em, "%s * sizeof(%s)", count, rt_storage_type(x->dtype)));
+      rt_close(em);
+    } else if (em->kernels) {
+      const char *count = rt_count(em, x->axes, x->shape, 0);
+      rt_kernel_begin(em);
+      rt_open_elements(em, x->axes, x->shape, axis_name, 0);
+      rt_line(em, "%s[at] = %s;", rt_place(em, x),
+              rt_stored(em, x->dtype, rt_element_text(em, &o, x->axes, axis_name)));
+      rt_close(em);
+      rt_kernel_end(em, count);
     } else {
       for (int a = 0; a < x->axes; a++)
         rt_loop(em, axis_name[a], rt_size(em, x->shape[a]));
@@ -450,8 +555,7 @@ static void merge(rt_emitter *em, const atoll_rt *x) {
       for (int a = 0; a < x->axes; a++)
         rt_close(em);
     }
-    em->sizes = sizes;
-    em->views = views;
+    rt_scope_close(em, scope);
     rt_close(em);
   }
   if (!always)
@@ -463,6 +567,7 @@ static void merge(rt_emitter *em, const atoll_rt *x) {
 /* ---- random numbers: along the last axis at once where that is how they are numbered ---- */
 
 static void random_numbers(rt_emitter *em, const atoll_rt *x) {
+  rt_wait(em);
   const char *coordinates = "0";
   int last = x->axes - 1, row = x->axes > 0;
   /* elements follow each other: expr(.., i + 1) - expr(.., i) = 1, and no coordinate depends on i */
@@ -547,6 +652,7 @@ static void pick(rt_emitter *em, const atoll_rt *x) {
   struct pick p = {.e = &x->in[0], .src = rt_src(em->g, &x->in[0])};
   const char *type = rt_compute_type(x->dtype), *count = rt_count(em, x->axes, x->shape, 0);
   int w = em->names++, member = rt_is_member(em, p.e);
+  rt_wait(em);
   rt_line(em, "%s *t%d = (%s *)rt_space(r, %s * (int64_t)sizeof(%s));", type, w, type, count, type);
   rt_line(em, "if (!t%d)", w);
   rt_line(em, "  return r->error(r);");
@@ -608,7 +714,7 @@ void rt_declare(rt_emitter *em, const atoll_rt *x) {
 }
 
 void rt_emit_op(rt_emitter *em, const atoll_rt *x) {
-  int sizes = em->sizes, views = em->views; /* what is declared in the block ends with it */
+  rt_scope scope = rt_scope_open(em);
   rt_open(em, "%s", "");
   switch (x->op) {
   case RT_SUM:
@@ -642,6 +748,5 @@ void rt_emit_op(rt_emitter *em, const atoll_rt *x) {
     em->err = atoll_fail(ATOLL_INTERNAL, "emission: operation %s", rt_op_name(x->op));
   }
   rt_close(em);
-  em->sizes = sizes;
-  em->views = views;
+  rt_scope_close(em, scope);
 }

@@ -100,6 +100,7 @@ const char *rt_size(rt_emitter *em, const atoll_sym *e) {
   }
   em->size[em->sizes] = e;
   rt_line(em, "const int64_t n%d = rt_max(0, %s);", em->sizes, rt_expression(em, e, NULL));
+  rt_know(em, "int64_t", rt_text(em, "n%d", em->sizes));
   return rt_text(em, "n%d", em->sizes++);
 }
 
@@ -191,6 +192,7 @@ static const char *input_offset(rt_emitter *em, const atoll_rt *src, const char 
 const char *rt_value_pointer(rt_emitter *em, const atoll_rt *src, const char *const point[RT_DIMS]) {
   const char *type = rt_storage_type(src->dtype);
   int w = em->names++;
+  rt_know(em, rt_text(em, "const %s *", type), rt_text(em, "w%d", w));
   if (src->op == RT_INPUT) {
     const char *offset = input_offset(em, src, point);
     rt_line(em, "const %s *w%d = (const %s *)r->input[%d] + %s;", type, w, type, src->id, offset);
@@ -251,6 +253,7 @@ static void gathered_view(rt_emitter *em, const rt_edge *e, const char *point[RT
   rt_line(em, "%s *g%d = (%s *)rt_space(r, %s * (int64_t)sizeof(%s)), *to%d = g%d;", type, w, type, all, type, w, w);
   rt_line(em, "if (!RT_LIKELY(g%d != 0))", w);
   rt_line(em, "  return r->error(r);");
+  rt_know(em, rt_text(em, "const %s *", type), rt_text(em, "g%d", w));
   for (int d = 0; d < em->g->dims; d++) {
     if (!rt_has(src, d) || !e->item[d].hi)
       continue;
@@ -261,7 +264,7 @@ static void gathered_view(rt_emitter *em, const rt_edge *e, const char *point[RT
     nest++;
   }
   const char *from = rt_value_pointer(em, src, point);
-  rt_line(em, "memcpy(to%d, %s, (size_t)%s * sizeof(%s));", w, from, one, type);
+  rt_copy(em, rt_text(em, "to%d", w), from, rt_text(em, "%s * sizeof(%s)", one, type));
   rt_line(em, "to%d += %s;", w, one);
   while (nest-- > 0)
     rt_close(em);
@@ -372,6 +375,9 @@ static rt_operand make_blocks(rt_emitter *em, const rt_edge *e, int dense) {
       point[d] = rt_expression(em, e->item[d].lo, NULL);
   o.lo = rt_text(em, "lo%d", w);
   o.base = rt_text(em, "g%d", w);
+  rt_wait(em); /* kernels may still read what was where the table goes */
+  rt_know(em, "int64_t", o.lo);
+  rt_know(em, rt_text(em, "const %s *const *", type), o.base);
   rt_line(em, "const int64_t lo%d = %s, hi%d = lo%d + %s;", w, point[b.dim], w, w, rt_size(em, o.shape[0]));
   rt_line(em, "const %s **g%d = (const %s **)rt_space(r, (%s / %" PRId64 " + 2) * (int64_t)sizeof(%s *));", type, w,
           type, rt_size(em, o.shape[0]), b.size, type);
@@ -450,7 +456,9 @@ const char *rt_pointer(rt_emitter *em, const rt_operand *o) {
     return o->base;
   int w = em->names++;
   const char *type = rt_storage_type(o->dtype);
-  if (o->axes == 0) {
+  rt_wait(em);
+  rt_know(em, rt_text(em, "%s *", type), rt_text(em, "k%d", w));
+  if (o->axes == 0 && !em->kernels) {
     rt_line(em, "const %s k%d[1] = {%s};", type, w, rt_stored(em, o->dtype, o->base));
     return rt_text(em, "k%d", w);
   }

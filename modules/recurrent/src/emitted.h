@@ -8,9 +8,19 @@
 #ifndef RECURRENT_EMITTED_H
 #define RECURRENT_EMITTED_H
 
+#ifdef __CUDACC_RTC__ /* has no headers */
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN      __int_as_float(0x7fc00000)
+#else
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#endif
 
 /* Values of one node. Alive points have distinct slots: coordinates modulo powers of two, which grow when two meet. */
 typedef struct rt_slots {
@@ -47,6 +57,12 @@ struct rt_run {
   /* atoll_gemm_strided() */
   int (*product)(rt_run *r, int threads, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_outer,
                  int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t row);
+  /* Of a device: kernels and copies are carried out in order, some time before wait() returns. Arguments of kernels
+   * have eight bytes each. What a kernel finds wrong is in fault: node + 1, index, extent. */
+  int64_t *fault;
+  int (*launch)(rt_run *r, const char *kernel, int64_t threads, int n, const void *const *arguments);
+  int (*copy)(rt_run *r, void *to, const void *from, int64_t bytes);
+  int (*wait)(rt_run *r);
   int (*outside)(rt_run *r, int node, int64_t at, int64_t extent); /* an index beyond its axis */
   int (*absent)(rt_run *r, int node);                              /* a value that is not there, no case that holds */
   int (*error)(const rt_run *r);                                   /* after take or more failed */
@@ -110,7 +126,9 @@ static inline double rt_whole(double v) { return isfinite(v) ? trunc(v) : 0; }
 
 /* ---- mathematics of float, in lanes ---- */
 
-#if defined __FP_FAST_FMAF
+#if defined __CUDACC__
+#define RT_FMA(a, b, c) fmaf(a, b, c)
+#elif defined __FP_FAST_FMAF
 #define RT_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define RT_FMA(a, b, c) ((a) * (b) + (c))
@@ -151,5 +169,35 @@ static inline float rt_tanhf(float x) {
   q = 1.0f - 2.0f / (rt_expf(2.0f * a) + 1.0f);
   return a < 0.625f ? p : x < 0 ? -q : q;
 }
+
+/* ---- kernels: threads take elements in turn, or lanes of as many as run together share the sum of one ---- */
+
+#ifdef __CUDACC__
+#define RT_KERNEL extern "C" __global__ void
+enum { RT_LANES = 32 };
+static inline int64_t rt_thread(void) { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+static inline int64_t rt_threads(void) { return (int64_t)gridDim.x * blockDim.x; }
+#define RT_LANES_SHARE(type, name, s, with)                                                                            \
+  static inline type name(type s) {                                                                                    \
+    for (int far = RT_LANES / 2; far > 0; far /= 2) {                                                                  \
+      const type t = __shfl_xor_sync(0xffffffffu, s, far);                                                             \
+      s = with;                                                                                                        \
+    }                                                                                                                  \
+    return s;                                                                                                          \
+  }
+RT_LANES_SHARE(float, rt_lanes_sumf, s, s + t)
+RT_LANES_SHARE(double, rt_lanes_sum, s, s + t)
+RT_LANES_SHARE(float, rt_lanes_maxf, s, t > s ? t : s)
+RT_LANES_SHARE(double, rt_lanes_max, s, t > s ? t : s)
+#else
+#define RT_KERNEL static void
+enum { RT_LANES = 1 };
+static inline int64_t rt_thread(void) { return 0; }
+static inline int64_t rt_threads(void) { return 1; }
+static inline float rt_lanes_sumf(float s) { return s; }
+static inline double rt_lanes_sum(double s) { return s; }
+static inline float rt_lanes_maxf(float s) { return s; }
+static inline double rt_lanes_max(double s) { return s; }
+#endif
 
 #endif

@@ -251,10 +251,12 @@ void rt_native_destroy(rt_native **address) {
   free(lib);
 }
 
+void *rt_native_symbol(const rt_native *lib, const char *name) { return dlsym(lib->object, name); }
+
 rt_entry rt_native_entry(const rt_native *lib, int number) {
   char name[32];
   rt_entry entry = NULL;
   (void)snprintf(name, sizeof name, "rt_program_%d", number);
-  *(void **)&entry = dlsym(lib->object, name);
+  *(void **)&entry = rt_native_symbol(lib, name);
   return entry;
 }

@@ -12,6 +12,7 @@ atoll_err rt_native_create(const char *source, size_t bytes, const char *compile
                            rt_native **out, char *why, size_t n);
 rt_native *rt_native_share(rt_native *lib);
 void rt_native_destroy(rt_native **lib);
+void *rt_native_symbol(const rt_native *lib, const char *name); /* or NULL */
 /* "rt_program_<number>", or NULL. */
 rt_entry rt_native_entry(const rt_native *lib, int number);
 

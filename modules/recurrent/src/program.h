@@ -2,6 +2,7 @@
 #ifndef RECURRENT_PROGRAM_H
 #define RECURRENT_PROGRAM_H
 
+#include "device.h"
 #include "native.h"
 #include "schedule.h"
 
@@ -13,6 +14,7 @@ struct atoll_rec_program {
   char *offload;     /* folder for what the budget has no room for; NULL: none */
   rt_native *native; /* NULL: interpreted */
   rt_entry entry;
+  rt_device *device; /* where its kernels run; NULL: it has none */
   int64_t last_peak; /* -1: it has not run */
   char engine[768];
 };

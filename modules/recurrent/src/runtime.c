@@ -16,6 +16,7 @@
 #include "atoll/gemm.h"
 #include "atoll/rng.h"
 #include "away.h"
+#include "device.h"
 #include "emitted.h"
 #include "tree.h"
 
@@ -40,6 +41,7 @@ typedef struct piece { /* before the memory that is handed out */
 _Static_assert(sizeof(piece) <= ALIGN, "pieces keep their heads in one line");
 
 typedef struct pool {
+  rt_device *device; /* NULL: the host's memory */
   piece *free[CLASSES];
   int64_t now, peak;
 } pool;
@@ -58,6 +60,17 @@ static int class_of(int64_t bytes, int64_t *room) {
   return c;
 }
 
+static void *allocate(rt_device *d, int64_t bytes) {
+  return d ? d->alloc(d, bytes) : aligned_alloc(ALIGN, (size_t)((bytes + ALIGN - 1) / ALIGN * ALIGN));
+}
+
+static void deallocate(rt_device *d, void *p) {
+  if (d)
+    d->release(d, p);
+  else
+    free(p);
+}
+
 static piece *head_of(char *data) { return (piece *)(void *)(data - ALIGN); }
 
 static char *pool_take(pool *p, int64_t bytes) {
@@ -67,7 +80,7 @@ static char *pool_take(pool *p, int64_t bytes) {
   if (x) {
     p->free[c] = x->next;
   } else if (c < CLASSES) {
-    x = aligned_alloc(ALIGN, (size_t)((room + 2 * ALIGN - 1) / ALIGN * ALIGN));
+    x = allocate(p->device, room + ALIGN);
   }
   if (!x)
     return NULL;
@@ -90,7 +103,7 @@ static void pool_destroy(pool *p) {
   for (int c = 0; c < CLASSES; c++)
     for (piece *x = p->free[c], *next; x; x = next) {
       next = x->next;
-      free(x);
+      deallocate(p->device, x);
     }
 }
 
@@ -109,9 +122,11 @@ typedef struct runtime {
   rt_block *block;    /* per node; dim by position in the domain */
   char **gift;        /* per node: memory that its next value gets; NULL: from the pool */
   pool pool;
-  rt_away *away; /* NULL: nothing is ever put away */
-  char *space;   /* workspace */
-  char **old;    /* earlier ones, which the statement at hand may still use */
+  rt_away *away;  /* NULL: nothing is ever put away */
+  int64_t *fault; /* what kernels found */
+  void **copied;  /* per node: an input's data in the device's memory */
+  char *space;    /* workspace */
+  char **old;     /* earlier ones, which the statement at hand may still use */
   int olds;
   int64_t bound[RT_DIMS];
   const void **input;
@@ -233,12 +248,20 @@ static void give_up(runtime *rt, char *data) {
     release(rt, data);
 }
 
+/* Before the host looks at memory, or writes it, where kernels may be at it. */
+static atoll_err settle(const runtime *rt) {
+  rt_device *d = rt->pool.device;
+  return d ? d->wait(d) : ATOLL_OK;
+}
+
 /* The memory goes to the file and its head remains. */
 static atoll_err put_away(runtime *rt, char **data) {
   piece *p = head_of(*data), *head = aligned_alloc(ALIGN, ALIGN);
   if (!head)
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
-  atoll_err err = p->changed ? rt_away_write(rt->away, *data, p->bytes, &p->place) : ATOLL_OK;
+  atoll_err err = settle(rt);
+  if (err == ATOLL_OK && p->changed)
+    err = rt_away_write(rt->away, *data, p->bytes, &p->place);
   *head = *p;
   head->class = AWAY;
   head->changed = 0;
@@ -263,6 +286,7 @@ static atoll_err bring_back(runtime *rt, char **data) {
   p->changed = 0;
   free(head);
   *data = memory;
+  ATOLL_TRY(settle(rt));
   return rt_away_read(rt->away, memory, p->bytes, p->place);
 }
 
@@ -362,12 +386,12 @@ static int drop(rt_run *r, int node, const int64_t *value) {
 static char *more(rt_run *r, int64_t bytes) {
   runtime *rt = of(r);
   int64_t room = 2 * (r->end - r->base) + bytes;
-  char *space = aligned_alloc(ALIGN, (size_t)((room + ALIGN - 1) / ALIGN * ALIGN));
+  char *space = allocate(rt->pool.device, room);
   char **old = realloc(rt->old, (size_t)(rt->olds + 1) * sizeof *old);
   if (old)
     rt->old = old;
   if (!space || !old) {
-    free(space);
+    deallocate(rt->pool.device, space);
     rt->err = atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for %lld bytes of workspace", (long long)room);
     return NULL;
   }
@@ -455,9 +479,50 @@ static int absent(rt_run *r, int node) {
                               rt_label(rt->g->node[node], label, sizeof label));
 }
 
+/* ---- a device ---- */
+
+static int launch(rt_run *r, const char *kernel, int64_t threads, int n, const void *const *arguments) {
+  rt_device *d = of(r)->pool.device;
+  return of(r)->err = d->launch(d, kernel, threads, n, arguments);
+}
+
+static int copy(rt_run *r, void *to, const void *from, int64_t bytes) {
+  rt_device *d = of(r)->pool.device;
+  return of(r)->err = d->copy(d, to, from, bytes);
+}
+
+static int wait_all(rt_run *r) {
+  rt_device *d = of(r)->pool.device;
+  of(r)->err = d->wait(d);
+  if (of(r)->err == ATOLL_OK && r->fault[0])
+    return outside(r, (int)r->fault[0] - 1, r->fault[1], r->fault[2]);
+  return of(r)->err;
+}
+
 static int error(const rt_run *r) { return ((const runtime *)(const void *)r)->err; }
 
 /* ---- runs ---- */
+
+/* What a device reads is in its memory: a copy, which the run owns. */
+static atoll_err copy_input(runtime *rt, const atoll_rt *x) {
+  rt_env env = {{0}, {0}, {0}, {0}};
+  int64_t count = 1, extent;
+  memcpy(env.bound, rt->bound, sizeof env.bound);
+  for (int k = 0; k < x->axes; k++) {
+    ATOLL_TRY(rt_eval(rt->g, x->shape[k], &env, &extent));
+    count *= extent;
+  }
+  for (int d = 0; d < rt->g->dims; d++)
+    count *= rt_has(x, d) ? rt->bound[d] : 1;
+  count *= (int64_t)atoll_dtype_bytes(x->dtype);
+  rt->copied[x->id] = allocate(rt->pool.device, count + 1);
+  if (!rt->copied[x->id])
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for input '%s', %lld bytes", x->name,
+                      (long long)count);
+  memcpy(rt->copied[x->id], rt->input[x->id], (size_t)count);
+  rt->input[x->id] = rt->copied[x->id];
+  return ATOLL_OK;
+}
 
 static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
   for (int i = 0; i < rt->g->nodes; i++) {
@@ -469,6 +534,8 @@ static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
         rt->input[i] = b[k].data;
     if (!rt->input[i])
       return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+    if (rt->pool.device)
+      ATOLL_TRY(copy_input(rt, x));
   }
   return ATOLL_OK;
 }
@@ -482,8 +549,11 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
   rt->block = calloc(nodes, sizeof *rt->block);
   rt->gift = calloc(nodes, sizeof *rt->gift);
   rt->input = calloc(nodes, sizeof *rt->input);
-  rt->space = aligned_alloc(ALIGN, (size_t)room);
-  int ok = rt->store && rt->keys && rt->dims && rt->block && rt->gift && rt->input && rt->space;
+  rt->copied = calloc(nodes, sizeof *rt->copied);
+  rt->space = allocate(rt->pool.device, room);
+  rt->fault = allocate(rt->pool.device, 4 * sizeof *rt->fault);
+  int ok =
+      rt->copied && rt->fault && rt->store && rt->keys && rt->dims && rt->block && rt->gift && rt->input && rt->space;
   for (int i = 0; ok && i < rt->g->nodes; i++) {
     const atoll_rt *x = rt->g->node[i];
     rt_block b = x ? rt_block_of(rt->g, x) : (rt_block){-1, 1};
@@ -503,6 +573,7 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   ATOLL_TRY(rt_bounds(rt->g, bindings, n, rt->bound));
   ATOLL_TRY(bind_inputs(rt, bindings, n));
+  rt->fault[0] = 0;
   rt->r = (rt_run){.store = rt->store,
                    .input = rt->input,
                    .bound = rt->bound,
@@ -521,6 +592,10 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
                    .call = call,
                    .random = random_numbers,
                    .product = product,
+                   .fault = rt->fault,
+                   .launch = launch,
+                   .copy = copy,
+                   .wait = wait_all,
                    .outside = outside,
                    .absent = absent,
                    .error = error};
@@ -553,10 +628,14 @@ static void destroy(runtime *rt) {
   }
   pool_destroy(&rt->pool);
   rt_away_destroy(&rt->away);
+  for (int i = 0; rt->copied && i < rt->g->nodes; i++)
+    deallocate(rt->pool.device, rt->copied[i]);
+  free(rt->copied);
   for (int k = 0; k < rt->olds; k++)
-    free(rt->old[k]);
+    deallocate(rt->pool.device, rt->old[k]);
   free(rt->old);
-  free(rt->space);
+  deallocate(rt->pool.device, rt->space);
+  deallocate(rt->pool.device, rt->fault);
   free(rt->store);
   free(rt->keys);
   free(rt->dims);
@@ -567,12 +646,20 @@ static void destroy(runtime *rt) {
 
 atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_params *p, const atoll_rec_binding *bindings,
                          int n, int64_t *peak) {
-  runtime rt = {.g = g};
+  runtime rt = {.g = g, .pool.device = p->device};
   atoll_err err = prepare(&rt, p, bindings, n);
   if (err == ATOLL_OK && memchr(p->away, 1, (size_t)g->nodes))
     err = rt_away_create(p->folder, &rt.away);
   if (err == ATOLL_OK && program(&rt.r) != 0)
     err = rt.err;
+  if (p->device && err == ATOLL_OK) {
+    err = (atoll_err)wait_all(&rt.r);
+  } else if (p->device) { /* memory goes only when nobody uses it; the first error counts */
+    char message[512];
+    (void)snprintf(message, sizeof message, "%s", atoll_err_message());
+    (void)p->device->wait(p->device);
+    err = atoll_fail(err, "%s", message);
+  }
   if (err == ATOLL_OK && rt.pool.now != 0)
     err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt.pool.now);
   *peak = rt.pool.peak;

@@ -7,10 +7,13 @@
 struct rt_run;
 typedef int (*rt_entry)(struct rt_run *r);
 
+struct rt_device;
+
 typedef struct rt_run_params {
   int threads;
-  const char *away;   /* per node: its values are put away where the schedule says so */
-  const char *folder; /* into a file there */
+  const char *away;         /* per node: its values are put away where the schedule says so */
+  const char *folder;       /* into a file there */
+  struct rt_device *device; /* where its kernels run; NULL: it has none */
 } rt_run_params;
 
 /* Runs an emitted program of this graph; *peak: most bytes of values at any time. */

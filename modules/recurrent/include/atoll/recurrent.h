@@ -263,6 +263,10 @@ typedef struct atoll_rec_params {
   unsigned long budget;
   /** That large operations divide among; 0: one. Results do not depend on it. */
   int threads;
+  /** Where values are computed: "cpu" (NULL), or "cuda": by kernels that NVRTC compiles from what the same printer
+   * prints; functions of the user, random numbers and the order of all stay with the host, values are in memory that
+   * both see. "async", for tests: those kernels on the host, as late as they may run. */
+  const char *device;
   /** Runs whose values would need more bytes are refused before they start, with NOMEM; 0: no limit. */
   int64_t memory;
   /** A folder. Runs that need more than `memory` put values away into a file there, from one use to the next, as few
