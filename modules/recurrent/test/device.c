@@ -5,7 +5,7 @@
 
 #include "random_program.h"
 
-enum { SEEDS = 20, COMPILED = 6, D = 12, H = 4, HK = 2, DH = 4, V = 20, L = 2, B = 2, T = 11 };
+enum { SEEDS = 12, COMPILED = 3, D = 12, H = 4, HK = 2, DH = 4, V = 20, L = 2, B = 2, T = 11 };
 
 static const char *const gpus[] = {"cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
 
