@@ -109,7 +109,7 @@ typedef struct composer {
   int64_t work, considered, infeasible;
   note *notes;
   int note_count, note_room;
-  int64_t extra_over; /* most that extra_bytes took a plan by parts of islands beyond a limit */
+  int64_t extra; /* most that extra_bytes adds to a stage of a plan by parts of islands that does not fit with it */
   int64_t least_over; /* over the limit, of the plan nearest to fitting */
   char tightest[512];
 } composer;

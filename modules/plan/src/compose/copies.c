@@ -20,7 +20,6 @@
 
 #define SECONDS_PER_HOUR 3600.0
 #define BYTES_PER_GB     1e9
-#define COPIES_KINDS     8 /* most numbers of copies that are tried */
 
 typedef struct classes { /* of like islands, each in the order of zones */
   int n;
@@ -31,13 +30,13 @@ typedef struct classes { /* of like islands, each in the order of zones */
 
 static const char *zone_of(const large *x, int island) {
   const composer *c = x->c;
-  return c->problem->topo->node[c->problem->topo->device[c->device[island][0]].node].zone;
+  return c->problem->topo->node[c->problem->topo->device[x->device[island][0]].node].zone;
 }
 
 /* Number of an island's zone, in the order of the first islands. */
 static int zone_number(const large *x, int island) {
   int i = 0;
-  while (!x->c->devices[i] || strcmp(zone_of(x, i), zone_of(x, island)) != 0)
+  while (!x->devices[i] || strcmp(zone_of(x, i), zone_of(x, island)) != 0)
     i++;
   return i;
 }
@@ -60,7 +59,7 @@ static atoll_err find_classes(const large *x, classes *k) {
     while (q < p && !pools_alike(x, q, p))
       q++;
     if (q == p)
-      ATOLL_TRY(plan_alloc((size_t)x->c->islands, sizeof **k->island, &k->island[k->n]));
+      ATOLL_TRY(plan_alloc((size_t)x->islands, sizeof **k->island, &k->island[k->n]));
     k->of[p] = q == p ? k->n++ : k->of[q];
     for (int i = 0; i < x->pool[p].islands; i++) {
       int *list = k->island[k->of[p]], island = x->pool[p].island[i], at = k->count[k->of[p]]++;
@@ -80,7 +79,7 @@ static double rent_of(const large *x, const classes *k, int class, int copies, i
   double sum = 0;
   for (int r = 0; r < copies; r++) {
     int island = k->island[class][r * each + at];
-    double price = x->c->problem->topo->node[x->c->problem->topo->device[x->c->device[island][0]].node].price;
+    double price = x->c->problem->topo->node[x->c->problem->topo->device[x->device[island][0]].node].price;
     sum += price > 0 ? price / SECONDS_PER_HOUR : NAN;
   }
   return sum;
@@ -94,7 +93,7 @@ static atoll_err add_pool(const large *x, const classes *k, int p, large *view) 
   pool->islands = 0;
   pool->island = NULL;
   pool->price = 0;
-  ATOLL_TRY(plan_alloc((size_t)x->c->islands, sizeof *pool->island, &pool->island));
+  ATOLL_TRY(plan_alloc((size_t)x->islands, sizeof *pool->island, &pool->island));
   for (int i = 0; i < each; i++) {
     int island = k->island[class][i], mine = 0;
     for (int j = 0; j < x->pool[p].islands; j++)
@@ -104,7 +103,7 @@ static atoll_err add_pool(const large *x, const classes *k, int p, large *view) 
     pool->island[pool->islands++] = island;
     pool->price += rent_of(x, k, class, view->copies, i);
     for (int r = 0; r < view->copies; r++)
-      view->peer[r * x->c->islands + island] = k->island[class][r * each + i];
+      view->peer[r * x->islands + island] = k->island[class][r * each + i];
   }
   view->pools++; /* also when it is empty, so that it is freed */
   if (!pool->islands) {
@@ -113,7 +112,7 @@ static atoll_err add_pool(const large *x, const classes *k, int p, large *view) 
     return ATOLL_OK;
   }
   pool->price /= pool->islands;
-  pool->node = x->c->problem->topo->device[x->c->device[pool->island[0]][0]].node;
+  pool->node = x->c->problem->topo->device[x->device[pool->island[0]][0]].node;
   for (int i = 0; i < x->kinds; i++)
     if (x->kind[i].pool == p)
       view->kind[view->kinds++] = (large_kind){view->pools - 1, x->kind[i].tensor, NAN, NAN};
@@ -123,14 +122,19 @@ static atoll_err add_pool(const large *x, const classes *k, int p, large *view) 
 static atoll_err add_view(large *x, const classes *k, int copies) {
   large *view = &x->view[x->views++];
   *view = (large){.c = x->c,
+                  .number = x->views,
                   .state = x->state,
                   .copies = copies,
+                  .islands = x->islands,
+                  .devices = x->devices,
+                  .device = x->device,
+                  .home = x->home,
                   .cheapest = x->cheapest,
                   .max_seconds = x->max_seconds,
                   .missing = INT64_MAX};
   ATOLL_TRY(plan_alloc((size_t)x->pools, sizeof *view->pool, &view->pool));
   ATOLL_TRY(plan_alloc((size_t)x->kinds, sizeof *view->kind, &view->kind));
-  ATOLL_TRY(plan_alloc((size_t)copies * (size_t)x->c->islands, sizeof *view->peer, &view->peer));
+  ATOLL_TRY(plan_alloc((size_t)copies * (size_t)x->islands, sizeof *view->peer, &view->peer));
   for (int p = 0; p < x->pools; p++)
     ATOLL_TRY(add_pool(x, k, p, view));
   return ATOLL_OK;
@@ -147,36 +151,22 @@ atoll_err copies_find(large *x) {
     most = k.count[i] > most ? k.count[i] : most;
   }
   most = common > 1 ? common : most;
-  if (err == ATOLL_OK)
-    err = plan_alloc(COPIES_KINDS, sizeof *x->view, &x->view);
-  for (int n = 2; n <= most && x->views < COPIES_KINDS && err == ATOLL_OK; n++)
+  for (int n = 2; n <= most && x->views < LARGE_COPIES && err == ATOLL_OK; n++)
     if (most % n == 0)
       err = add_view(x, &k, n);
   classes_free(&k);
   return err;
 }
 
-void copies_free(large *x) {
-  for (int v = 0; v < x->views; v++) {
-    large *view = &x->view[v];
-    for (int p = 0; view->pool && p < view->pools; p++)
-      free(view->pool[p].island);
-    free(view->pool);
-    free(view->kind);
-    free(view->peer);
-  }
-  free(x->view);
-}
-
 int copies_island(const large *x, int copy, int island) {
-  return x->copies > 1 ? x->peer[copy * x->c->islands + island] : island;
+  return x->copies > 1 ? x->peer[copy * x->islands + island] : island;
 }
 
 /* ---- sums over all copies ---------------------------------------------------------------------------------------- */
 
 static int end_node(const large *x, int island, int last) {
   const composer *c = x->c;
-  return c->problem->topo->device[c->device[island][last ? c->devices[island] - 1 : 0]].node;
+  return c->problem->topo->device[x->device[island][last ? x->devices[island] - 1 : 0]].node;
 }
 
 /* Slowest link that sums may pass: between first and last nodes of a pool's islands in all copies. */
@@ -203,7 +193,7 @@ atoll_err copies_extra(const large *x, const combination *at, large_kind *kind, 
   const large_pool *p = &x->pool[kind->pool];
   int64_t bytes = cost_gradient_share(cost, first, last, kind->tensor);
   int alone = at->D, all = at->D * x->copies;
-  double bandwidth = cost_bandwidth(cost, p->island[0]), latency, rate;
+  double bandwidth = cost_bandwidth(cost, x->home[p->island[0]]), latency, rate;
   const int node[] = {end_node(x, p->island[0], 0),
                       alone * kind->tensor > p->per_node ? end_node(x, p->island[0], 1) : end_node(x, p->island[0], 0)};
   cost_slowest(cost, node, 2, &latency, &rate);

@@ -122,8 +122,8 @@ static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, doub
       for (int p = 0; p < ATOLL_POLICIES; p++) {
         cost_slice t;
         ATOLL_TRY_GOTO(err, done,
-                       cost_of_slice(c->cost, x->pool[x->kind[k].pool].island[0], x->kind[k].tensor, of[i], of[i] + 1,
-                                     (atoll_policy)p, b, &t));
+                       cost_of_slice(c->cost, x->home[x->pool[x->kind[k].pool].island[0]], x->kind[k].tensor, of[i],
+                                     of[i] + 1, (atoll_policy)p, b, &t));
         best = fmin(best, t.forward + t.backward);
       }
       least[i] = fmin(least[i], best);
@@ -169,7 +169,9 @@ static int by_bound(const void *a, const void *b) {
     return x->bound < y->bound ? -1 : 1;
   if (x->b != y->b)
     return x->b < y->b ? -1 : 1;
-  return x->x->copies != y->x->copies ? x->x->copies - y->x->copies : x->D - y->D;
+  if (x->x->copies != y->x->copies)
+    return x->x->copies - y->x->copies;
+  return x->D != y->D ? x->D - y->D : x->x->number - y->x->number;
 }
 
 /* Seconds of a micro-batch there and back over the slowest boundary of two pools, or of two islands of one. */
@@ -223,7 +225,10 @@ static atoll_err list_combinations(large *x) {
   int64_t batch = c->problem->global_batch;
   int room = 0;
   double *u = NULL;
-  ATOLL_TRY(plan_alloc((size_t)x->kinds, sizeof *u, &u));
+  int kinds = x->kinds;
+  for (int v = 0; v < x->views; v++)
+    kinds = x->view[v].kinds > kinds ? x->view[v].kinds : kinds;
+  ATOLL_TRY(plan_alloc((size_t)kinds, sizeof *u, &u));
   atoll_err err = ATOLL_OK;
   for (int64_t b = 1; b <= batch && err == ATOLL_OK; b++)
     for (int v = -1; v < x->views && err == ATOLL_OK; v++)
@@ -499,7 +504,9 @@ static atoll_err make_once(composer *c, MPI_Comm comm, large_choice *out) {
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, together(comm, check_fixed(c)));
   ATOLL_TRY_GOTO(err, done, together(comm, c->parallelizer->begin(problem, c->params, &x.state)));
+  ATOLL_TRY_GOTO(err, done, together(comm, parts_whole(&x)));
   ATOLL_TRY_GOTO(err, done, together(comm, pools_find(&x)));
+  ATOLL_TRY_GOTO(err, done, together(comm, parts_find(&x)));
   ATOLL_TRY_GOTO(err, done, together(comm, copies_find(&x)));
   ATOLL_TRY_GOTO(err, done, together(comm, list_combinations(&x)));
   ATOLL_TRY_GOTO(err, done, search(&x, comm));
@@ -530,18 +537,19 @@ done:
   return err;
 }
 
-/* Slices are planned without what train adds to a plan. Where that takes every finalist beyond a limit, as much is set
- * aside and the search begins again. */
+/* Slices are planned without what train adds to a plan. Where that takes every finalist beyond a limit, the search
+ * begins again with as much set aside as train adds to any of their stages that does not fit with it: what leaves so
+ * much room fits unless more is added to it. */
 atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out) {
   const atoll_plan_problem *given = c->problem;
   atoll_plan_problem problem = *given;
   atoll_err err = ATOLL_INFEASIBLE;
   c->problem = &problem;
   for (int round = 0; round < ROUNDS_FOR_EXTRA && err == ATOLL_INFEASIBLE; round++) {
-    problem.reserve += c->extra_over;
-    c->extra_over = 0;
+    problem.reserve = given->reserve + c->extra;
+    c->extra = 0;
     err = make_once(c, comm, out);
-    if (c->extra_over == 0)
+    if (c->extra == 0)
       break;
   }
   c->problem = given;

@@ -1,6 +1,7 @@
 /* Large clusters and targets beyond train: plans whose stages stand on parts of islands.
  *
  *   pools   islands that are alike as one pool, ways to make a stage of them, slices through the parallelizer
+ *   parts   islands of unequal nodes, cut into parts of equal ones
  *   copies  parts of the cluster that are alike, for several copies of a pipeline
  *   chain   the best chain of stages of one micro-batch size and data degree, by the engine
  *   large   the walk over micro-batch sizes and data degrees, shared by ranks
@@ -12,6 +13,8 @@
 #include "engine/engine.h"
 
 #define LARGE_POINTS 64 /* most points taken from a parallelizer */
+#define LARGE_COPIES 8  /* most numbers of copies that are tried */
+#define LARGE_VIEWS  (LARGE_COPIES + 1)
 
 typedef struct large_pool { /* islands that are alike: class, size, links, zone, price */
   int islands, *island;     /* [islands] */
@@ -40,11 +43,15 @@ typedef struct combination { /* copies of the pipeline, samples per micro-batch 
 
 typedef struct large {
   composer *c;
-  void *state;        /* of the parallelizer */
-  int copies;         /* of the pipeline; with several, pools hold what the first copy may use */
-  int *peer;          /* [copies][islands]: of the first copy's islands, their images */
-  int views;          /* the cluster for several copies: same fields, no combinations of their own */
-  struct large *view; /* [views] */
+  void *state;           /* of the parallelizer */
+  int copies;            /* of the pipeline; with several, pools hold what the first copy may use */
+  int *peer;             /* [copies][islands]: of the first copy's islands, their images */
+  int islands, *devices; /* the cluster's, or parts of them (parts.c): [islands] */
+  int **device;          /* [islands][devices], by node */
+  int *home;             /* [islands]: the cluster's island that holds this one */
+  int number;            /* 0: the cluster, 1 ...: a view of it */
+  int views;             /* other ways to see the cluster: same fields, no combinations of their own */
+  struct large *view;    /* [LARGE_VIEWS] */
   int pools;
   large_pool *pool;
   int kinds;
@@ -73,6 +80,9 @@ atoll_err large_make(composer *c, MPI_Comm comm, large_choice *out);
 
 atoll_err pools_find(large *x);
 void pools_free(large *x);
+static inline const atoll_island *large_home(const large *x, int island) {
+  return &x->c->problem->islands->island[x->home[island]];
+}
 /* Replicas of a stage, of all copies. */
 static inline int large_width(const combination *at) { return at->D * at->x->copies; }
 /* Whether the islands of two pools have the same slices. */
@@ -93,9 +103,14 @@ double pools_swap(const large *x, int p, int q);
 double pools_money(const large *x, const combination *at, int p, int q);
 double pools_transfer(const large *x, const combination *at, const engine_plan *plan);
 
+/* The cluster's islands as they are; and, as one more view, cut into parts of equal nodes where nodes are unequal. */
+atoll_err parts_whole(large *x);
+atoll_err parts_find(large *x);
+/* The part or island that holds a replica. */
+int parts_of(const large *x, const atoll_plan_replica *r);
 /* Views of the cluster for several copies. */
 atoll_err copies_find(large *x);
-void copies_free(large *x);
+void views_free(large *x);
 /* Where a copy has what the first has on this island. */
 int copies_island(const large *x, int copy, int island);
 /* What the sum of a slice's gradients over all copies takes beyond that over one. */

@@ -31,16 +31,14 @@ static int greatest_common(int a, int b) {
   return a;
 }
 
-static int node_at(const large *x, int island, int i) {
-  return x->c->problem->topo->device[x->c->device[island][i]].node;
-}
+static int node_at(const large *x, int island, int i) { return x->c->problem->topo->device[x->device[island][i]].node; }
 
 /* Devices that every node of the island has a multiple of. */
 static int node_share(const large *x, int island) {
   int share = 0, run = 0;
-  for (int i = 0; i < x->c->devices[island]; i++) {
+  for (int i = 0; i < x->devices[island]; i++) {
     run++;
-    if (i + 1 == x->c->devices[island] || node_at(x, island, i + 1) != node_at(x, island, i)) {
+    if (i + 1 == x->devices[island] || node_at(x, island, i + 1) != node_at(x, island, i)) {
       share = greatest_common(share, run);
       run = 0;
     }
@@ -50,7 +48,7 @@ static int node_share(const large *x, int island) {
 
 static int same_links(const large *x, int a, int b) {
   const atoll_topo *t = x->c->problem->topo;
-  const atoll_island *i = &x->c->problem->islands->island[a], *j = &x->c->problem->islands->island[b];
+  const atoll_island *i = large_home(x, a), *j = large_home(x, b);
   double latency, bandwidth;
   if (i->latency_in != j->latency_in || i->bandwidth_in != j->bandwidth_in || i->latency_out != j->latency_out ||
       i->bandwidth_out != j->bandwidth_out)
@@ -62,9 +60,9 @@ static int same_links(const large *x, int a, int b) {
 /* Whether every other island sees no difference between a and b: asked of one node of each. */
 static int seen_alike(const large *x, int a, int b) {
   const atoll_topo *t = x->c->problem->topo;
-  for (int o = 0; o < x->c->islands; o++) {
+  for (int o = 0; o < x->islands; o++) {
     double one[3], two[3];
-    if (o == a || o == b || !x->c->devices[o])
+    if (o == a || o == b || !x->devices[o])
       continue;
     atoll_topo_reach(t, node_at(x, a, 0), node_at(x, o, 0), &one[0], &one[1], &one[2]);
     atoll_topo_reach(t, node_at(x, b, 0), node_at(x, o, 0), &two[0], &two[1], &two[2]);
@@ -80,7 +78,7 @@ static const atoll_topo_node *place_of(const large *x, int island) {
 
 /* Hardware that costs the same. Without a profile a node's kind is only a name; with one it is part of the key. */
 static int same_hardware(const large *x, int a, int b) {
-  const atoll_island *i = &x->c->problem->islands->island[a], *j = &x->c->problem->islands->island[b];
+  const atoll_island *i = large_home(x, a), *j = large_home(x, b);
   if (x->c->problem->profile ? i->class_id != j->class_id || i->speed_id != j->speed_id
                              : strcmp(i->model, j->model) != 0)
     return 0;
@@ -90,7 +88,7 @@ static int same_hardware(const large *x, int a, int b) {
 
 static int belongs(const large *x, const large_pool *p, int island, int share) {
   int first = p->island[0];
-  return same_hardware(x, first, island) && p->per_island == x->c->devices[island] && p->per_node == share &&
+  return same_hardware(x, first, island) && p->per_island == x->devices[island] && p->per_node == share &&
          strcmp(place_of(x, first)->zone, place_of(x, island)->zone) == 0 &&
          place_of(x, first)->price == place_of(x, island)->price && same_links(x, first, island) &&
          seen_alike(x, first, island);
@@ -98,8 +96,7 @@ static int belongs(const large *x, const large_pool *p, int island, int share) {
 
 int pools_alike(const large *x, int p, int q) {
   const large_pool *a = &x->pool[p], *b = &x->pool[q];
-  const atoll_island *i = &x->c->problem->islands->island[a->island[0]],
-                     *j = &x->c->problem->islands->island[b->island[0]];
+  const atoll_island *i = large_home(x, a->island[0]), *j = large_home(x, b->island[0]);
   return same_hardware(x, a->island[0], b->island[0]) && a->per_island == b->per_island && a->per_node == b->per_node &&
          i->latency_in == j->latency_in && i->bandwidth_in == j->bandwidth_in;
 }
@@ -109,12 +106,12 @@ static int pays(const large *x) {
   return p->objective == 1 || p->max_price > 0;
 }
 
-/* Powers of two and the whole share of a node, or what the user fixed. What a program proposes for train is one device
- * a replica. */
+/* Powers of two and the whole share of a node, or what the user fixed; of an island of one node, any that it holds.
+ * What a program proposes for train is one device a replica. */
 static int worth_a_kind(const large *x, const large_pool *p, int tensor) {
   const composer *c = x->c;
   int fixed = (int)c->params->tensor_parallel;
-  if (p->per_node % tensor || (tensor > 1 && !plan_divides(c->problem->model, tensor)))
+  if ((p->per_node % tensor && p->per_node < p->per_island) || (tensor > 1 && !plan_divides(c->problem->model, tensor)))
     return 0;
   if (tensor > 1 && c->params->target != 1 && c->parallelizer == &atoll_parallelizer_extern)
     return 0;
@@ -135,18 +132,18 @@ static atoll_err add_kinds(large *x) {
 
 atoll_err pools_find(large *x) {
   composer *c = x->c;
-  ATOLL_TRY(plan_alloc((size_t)c->islands, sizeof *x->pool, &x->pool));
-  for (int i = 0; i < c->islands; i++) {
-    if (!c->devices[i])
+  ATOLL_TRY(plan_alloc((size_t)x->islands, sizeof *x->pool, &x->pool));
+  for (int i = 0; i < x->islands; i++) {
+    if (!x->devices[i])
       continue;
     int share = node_share(x, i), p = 0;
     while (p < x->pools && !belongs(x, &x->pool[p], i, share))
       p++;
     large_pool *pool = &x->pool[p];
     if (p == x->pools) {
-      ATOLL_TRY(plan_alloc((size_t)c->islands, sizeof *pool->island, &pool->island));
+      ATOLL_TRY(plan_alloc((size_t)x->islands, sizeof *pool->island, &pool->island));
       x->pools++;
-      pool->per_island = c->devices[i];
+      pool->per_island = x->devices[i];
       pool->per_node = share;
       pool->node = node_at(x, i, 0);
       double price = c->problem->topo->node[pool->node].price;
@@ -168,7 +165,7 @@ void pools_free(large *x) {
     free(x->pool[p].island);
   for (int i = 0; x->combination && i < x->combinations; i++)
     engine_plan_destroy(&x->combination[i].plan);
-  copies_free(x);
+  views_free(x);
   free(x->pool);
   free(x->kind);
   free(x->combination);
@@ -184,7 +181,7 @@ static atoll_island_shape shape_of(const large *x, int kind, int data) {
   int devices = data * x->kind[kind].tensor, per_node = p->per_node < devices ? p->per_node : devices;
   while (devices % per_node || per_node % x->kind[kind].tensor)
     per_node--;
-  return (atoll_island_shape){p->island[0], devices / per_node, per_node};
+  return (atoll_island_shape){x->home[p->island[0]], devices / per_node, per_node};
 }
 
 atoll_err pools_ask(large *x, const combination *at, int kind, int first, int last, int64_t in_flight,
@@ -318,7 +315,7 @@ static atoll_err boundary_bytes(const large *x, const combination *at, int64_t *
 static int far_node(const large *x, int pool) {
   const large_pool *p = &x->pool[pool];
   int island = p->island[p->islands - 1];
-  return node_at(x, island, x->c->devices[island] - 1);
+  return node_at(x, island, x->devices[island] - 1);
 }
 
 atoll_err pools_send(const large *x, const combination *at, int p, int q, double *seconds) {
@@ -336,8 +333,8 @@ double pools_hand_on(const large *x, int from, int to, int64_t bytes) {
 
 double pools_swap(const large *x, int p, int q) {
   const composer *c = x->c;
-  double most = 0,
-         bandwidth = fmin(cost_bandwidth(c->cost, x->pool[p].island[0]), cost_bandwidth(c->cost, x->pool[q].island[0]));
+  double most = 0, bandwidth = fmin(cost_bandwidth(c->cost, x->home[x->pool[p].island[0]]),
+                                    cost_bandwidth(c->cost, x->home[x->pool[q].island[0]]));
   for (int i = 0; i < atoll_model_params_count(c->problem->model); i++) {
     const atoll_model_param *mp = atoll_model_param_at(c->problem->model, i);
     int64_t bytes = 4;

@@ -142,7 +142,7 @@ static void by_width(const large *x, const combination *at, const realized *r, i
 static atoll_err place_stages(large *x, const combination *at, realized *r, int stages) {
   int *used = NULL, *order = NULL;
   atoll_err err;
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)x->c->islands, sizeof *used, &used));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)x->islands, sizeof *used, &used));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)stages, sizeof *order, &order));
   by_width(x, at, r, stages, order);
   for (int k = 0; k < stages; k++) {
@@ -171,15 +171,15 @@ static atoll_err fill_replica(large *x, const combination *at, const realized *s
   const composer *c = x->c;
   const atoll_slice_plan *p = &s->point;
   int T = x->kind[s->kind].tensor;
-  int columns = large_width(at), copy = k / at->D;
+  int columns = large_width(at), island = copies_island(x, k / at->D, s->island);
   int64_t leaf = at->leaves / columns * k + (k < at->leaves % columns ? k : at->leaves % columns);
   int64_t share = at->leaves / columns + (k < at->leaves % columns);
   ATOLL_TRY(plan_alloc((size_t)T, sizeof *r->rank, &r->rank));
   ATOLL_TRY(plan_alloc((size_t)T, sizeof *r->device, &r->device));
   r->ranks = T;
-  r->island = copies_island(x, copy, s->island);
+  r->island = x->home[island];
   for (int i = 0; i < T; i++) {
-    r->device[i] = c->device[r->island][s->device + k % at->D * T + i];
+    r->device[i] = x->device[island][s->device + k % at->D * T + i];
     r->rank[i] = c->rank_of[r->device[i]];
   }
   r->tensor = p->tensor;
@@ -255,12 +255,13 @@ static atoll_err add_extra(large *x, atoll_plan *plan) {
   for (int s = 0; s < plan->pipeline[0].stages; s++) {
     atoll_plan_stage *stage = &plan->pipeline[0].stage[s];
     atoll_plan_replica *r = &stage->replica[0];
+    int64_t without = cost_sum_bytes(r->bytes);
     ATOLL_TRY(problem->extra_bytes(problem->model, plan, 0, s, 0, r->bytes));
     r->bytes_peak = cost_sum_bytes(r->bytes);
     if (r->bytes_limit > 0 && r->bytes_peak > r->bytes_limit) {
       char a[32], b[32];
-      int64_t over = r->bytes_peak - r->bytes_limit;
-      x->c->extra_over = over > x->c->extra_over ? over : x->c->extra_over;
+      int64_t extra = r->bytes_peak - without;
+      x->c->extra = extra > x->c->extra ? extra : x->c->extra;
       return atoll_fail(ATOLL_INFEASIBLE, "plan: stage %d needs %s of %s with what train adds", s,
                         plan_bytes_text(r->bytes_peak, a, sizeof a), plan_bytes_text(r->bytes_limit, b, sizeof b));
     }
@@ -381,7 +382,7 @@ done:
 static atoll_err nearest(large *x, const combination *at, const atoll_plan *plan, int pool, double *seconds) {
   *seconds = INFINITY;
   for (int s = 0; s < plan->pipeline[0].stages; s++) {
-    int island = plan->pipeline[0].stage[s].replica[0].island;
+    int island = parts_of(x, &plan->pipeline[0].stage[s].replica[0]);
     for (int q = 0; q < x->pools; q++)
       for (int i = 0; i < x->pool[q].islands; i++)
         if (x->pool[q].island[i] == island) {
@@ -439,24 +440,23 @@ static atoll_err why_idle(large *x, const combination *at, const atoll_plan *pla
 }
 
 atoll_err realize_idle(large *x, const combination *at, const atoll_plan *plan, large_choice *out) {
-  const composer *c = x->c;
   int *used = NULL;
   atoll_err err;
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)c->islands, sizeof *used, &used));
+  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)x->islands, sizeof *used, &used));
   ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)x->pools, sizeof *out->idle, &out->idle));
   for (int s = 0; s < plan->pipeline[0].stages; s++)
     for (int k = 0; k < plan->pipeline[0].stage[s].replicas; k++)
-      used[plan->pipeline[0].stage[s].replica[k].island] += plan->pipeline[0].stage[s].replica[k].ranks;
+      used[parts_of(x, &plan->pipeline[0].stage[s].replica[k])] += plan->pipeline[0].stage[s].replica[k].ranks;
   for (int p = 0; p < x->pools; p++) {
     char names[96] = "", why[176];
     int idle = 0, shown = 0, islands = 0;
     for (int i = 0; i < x->pool[p].islands; i++) {
-      int island = x->pool[p].island[i], here = c->devices[island] - used[island];
+      int island = x->pool[p].island[i], here = x->devices[island] - used[island];
       size_t len = strlen(names);
       idle += here;
       islands += here > 0;
       if (here > 0 && shown++ < 6)
-        snprintf(names + len, sizeof names - len, "%s%s", len ? " " : "", c->problem->islands->island[island].name);
+        snprintf(names + len, sizeof names - len, "%s%s", len ? " " : "", large_home(x, island)->name);
     }
     if (!idle)
       continue;
