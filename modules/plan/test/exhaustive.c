@@ -7,7 +7,7 @@
 #include "atoll/parallelizer.h"
 #include "cost/cost.h"
 
-enum { ISLANDS = 3, DEGREES = 3, LAYERS = 12, DEPTH = 12 };
+enum { ISLANDS = 4, DEGREES = 3, LAYERS = 12, DEPTH = 12 };
 #define EVALUATIONS_MOST 800000
 
 typedef struct answer { /* of a slice on a kind under a policy */
@@ -19,7 +19,8 @@ typedef struct world {
   const atoll_plan_problem *problem;
   cost_model *cost;
   void *state[ATOLL_POLICIES];
-  int L, islands, devices[ISLANDS], share[ISLANDS], first_node[ISLANDS], last_node[ISLANDS];
+  int L, islands, devices[ISLANDS], share[ISLANDS], first_node[ISLANDS], last_node[ISLANDS]; /* or parts of islands */
+  int home[ISLANDS];     /* the island that holds it */
   double price[ISLANDS]; /* per second and device */
   /* of the micro-batch size and data degree at hand */
   int64_t b, G, most;
@@ -33,10 +34,12 @@ typedef struct world {
   int64_t evaluated;
 } world;
 
-/* Devices of each node of an island divide by the tensor degrees: 1, 2, 4, and the share itself. */
+/* Devices of each node of an island divide by the tensor degrees 1, 2, 4; an island of one node only has to hold them.
+ */
 static int degree(const world *w, int x, int i) {
   int t = 1 << i;
-  if (w->share[x] % t || atoll_model_config(w->problem->model)->heads % t)
+  if (t > w->share[x] || (w->share[x] % t && w->share[x] < w->devices[x]) ||
+      atoll_model_config(w->problem->model)->heads % t)
     return 0;
   return t;
 }
@@ -58,8 +61,8 @@ static const answer *ask(world *w, int x, int i, int policy, int first, int last
   double epsilon;
   int64_t missing;
   assert_ok(atoll_parallelizer_grid.plan(w->state[policy], (atoll_slice){first, last},
-                                         (atoll_island_shape){x, devices / per_node, per_node}, &context, point, 16, &n,
-                                         &epsilon, &missing, NULL, 0));
+                                         (atoll_island_shape){w->home[x], devices / per_node, per_node}, &context,
+                                         point, 16, &n, &epsilon, &missing, NULL, 0));
   *a = (answer){.asked = 1, .fits = n > 0};
   if (n > 0) {
     assert_int_equal(n, 1);
@@ -157,8 +160,6 @@ static void share_out(world *w) {
 static void enumerate(world *w) {
   int64_t batch = w->problem->global_batch;
   int widest = 0;
-  w->best = INFINITY;
-  w->evaluated = 0;
   for (int x = 0; x < w->islands; x++)
     widest = w->devices[x] > widest ? w->devices[x] : widest;
   for (w->b = 1; w->b <= batch; w->b++)
@@ -173,7 +174,7 @@ static void enumerate(world *w) {
           const atoll_model_params *m = atoll_model_config(w->problem->model);
           w->send[x][y] = 2 * cost_send(w->cost, w->first_node[x], other, w->boundary);
           w->swap[x][y] = cost_tied(w->cost, w->first_node[x], other, 4 * m->vocab * m->width,
-                                    fmin(cost_bandwidth(w->cost, x), cost_bandwidth(w->cost, y)));
+                                    fmin(cost_bandwidth(w->cost, w->home[x]), cost_bandwidth(w->cost, w->home[y])));
         }
       chain c = {0};
       int left[ISLANDS];
@@ -184,20 +185,41 @@ static void enumerate(world *w) {
 
 static int common(int a, int b) { return b ? common(b, a % b) : a; }
 
-static void look_at(world *w, const test_cluster *c, double scale) {
-  w->islands = c->islands.count;
-  for (int x = 0; x < w->islands; x++) {
-    const atoll_island *is = &c->islands.island[x];
-    w->devices[x] = is->devices;
-    w->first_node[x] = c->topo.device[is->device[0]].node;
-    w->last_node[x] = c->topo.device[is->device[is->devices - 1]].node;
-    w->share[x] = 0;
-    w->price[x] = scale * (1 + x) / 3600;
-    for (int i = 0; i < c->topo.nodes; i++)
-      if (c->islands.island_of[c->topo.node[i].first_device] == x) {
-        w->share[x] = common(w->share[x], c->topo.node[i].devices);
-        c->topo.node[i].price = scale * (1 + x);
-      }
+/* Islands as they are, or cut into parts of nodes with equally many devices. 0: there is nothing to cut. */
+static int look_at(world *w, const test_cluster *c, int cut, double scale) {
+  const atoll_topo *t = &c->topo;
+  int uneven = 0;
+  w->islands = 0;
+  for (int i = 0; i < t->nodes; i++) {
+    int x = 0, home = c->islands.island_of[t->node[i].first_device], n = t->node[i].devices;
+    while (x < w->islands && (w->home[x] != home || (cut && w->share[x] != n)))
+      x++;
+    if (x == w->islands) {
+      w->islands++;
+      w->home[x] = home;
+      w->devices[x] = w->share[x] = 0;
+      w->first_node[x] = i;
+      w->price[x] = scale * (1 + home) / 3600;
+    }
+    uneven |= w->share[x] && w->share[x] != n;
+    w->share[x] = common(w->share[x], n);
+    w->devices[x] += n;
+    w->last_node[x] = i;
+    t->node[i].price = scale * (1 + home);
+  }
+  return uneven;
+}
+
+/* The best of what both ways to see the cluster allow; parts are left to the search device by device where it is made.
+ */
+static void enumerate_all(world *w, const test_cluster *c, int cut, double scale) {
+  w->best = INFINITY;
+  w->evaluated = 0;
+  int uneven = look_at(w, c, 0, scale);
+  enumerate(w);
+  if (uneven && cut) {
+    look_at(w, c, 1, scale);
+    enumerate(w);
   }
 }
 
@@ -206,10 +228,11 @@ typedef struct tally {
   int64_t evaluated;
 } tally;
 
-static void compare(world *w, uint64_t seed, const char *what, atoll_plan_params *params, tally *t) {
+static void compare(world *w, const test_cluster *c, double scale, uint64_t seed, const char *what,
+                    atoll_plan_params *params, tally *t) {
   atoll_plan *plan = NULL;
   atoll_plan_report *report = NULL;
-  enumerate(w);
+  enumerate_all(w, c, params->objective == 1 || params->max_price > 0, scale);
   if (w->evaluated > EVALUATIONS_MOST) {
     t->skipped++;
     return;
@@ -271,7 +294,6 @@ static void one(uint64_t seed, tally *t) {
     w.problem = &problem;
     w.L = atoll_model_layers(m);
     w.max_seconds = w.max_price = INFINITY;
-    look_at(&w, &c, scale);
     assert_ok(cost_create(&problem, &w.cost));
     atoll_plan_params named[ATOLL_POLICIES]; /* borrowed until the end of each state */
     for (int p = 0; p < ATOLL_POLICIES; p++) {
@@ -280,19 +302,19 @@ static void one(uint64_t seed, tally *t) {
       assert_ok(atoll_parallelizer_grid.begin(&problem, &named[p], &w.state[p]));
     }
     int before = t->skipped;
-    compare(&w, seed, "throughput", &params, t);
+    compare(&w, &c, scale, seed, "throughput", &params, t);
     double fastest = w.best;
     if (t->skipped == before && fastest < INFINITY) {
       w.cheapest = params.objective = 1;
       w.max_seconds = 1.5 * fastest;
       params.min_throughput = (double)(batch * problem.seq) / w.max_seconds;
-      compare(&w, seed, "price", &params, t);
+      compare(&w, &c, scale, seed, "price", &params, t);
       double price = w.best;
       w.cheapest = params.objective = 0;
       params.min_throughput = 0;
       w.max_seconds = INFINITY;
       params.max_price = w.max_price = 1.2 * price;
-      compare(&w, seed, "throughput under a price", &params, t);
+      compare(&w, &c, scale, seed, "throughput under a price", &params, t);
     }
     for (int p = 0; p < ATOLL_POLICIES; p++)
       atoll_parallelizer_grid.end(&w.state[p]);

@@ -438,11 +438,11 @@ static atoll_err make_best(composer *c, MPI_Comm comm, large_choice *chosen) {
     MPI_Comm_rank(comm, &rank);
   atoll_err err = few && !other && rank == 0 ? make_exact(c) : ATOLL_OK;
   ATOLL_TRY(comm == MPI_COMM_NULL ? err : atoll_agree(comm, err));
-  int exact = few && !other;
-  if (exact && !c->followed)
+  c->exact = few && !other;
+  if (c->exact && !c->followed)
     return ATOLL_OK;
   err = large_make(c, comm, chosen);
-  if (err == ATOLL_INFEASIBLE && exact) {
+  if (err == ATOLL_INFEASIBLE && c->exact) {
     atoll_err_clear();
     return ATOLL_OK;
   }

@@ -97,6 +97,7 @@ typedef struct composer {
   size_t columns, column_room;
   shape *shape;
   int shapes, shape_room;
+  int exact;      /* the search device by device has been made */
   int followed;   /* another search comes after this one, which may give up without a plan */
   double dropped; /* least bound among shapes that were not kept; INFINITY: all were kept */
   int *fixed_cut; /* [stages + 1] when plan.layers is given */

@@ -63,7 +63,7 @@ atoll_err parts_find(large *x) {
   for (int k = 0; k < c->islands; k++)
     for (int i = 0; i < c->devices[k]; i += on_node(c, k, i), nodes++)
       uneven |= on_node(c, k, i) != on_node(c, k, 0);
-  if (!uneven)
+  if (!uneven || c->exact)
     return ATOLL_OK;
   large *view = &x->view[x->views++];
   *view = (large){.c = x->c,
