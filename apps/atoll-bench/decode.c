@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/agree.h"
 #include "atoll/clock.h"
 #include "atoll/log.h"
 #include "atoll/recurrent.h"
@@ -363,6 +364,11 @@ static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repe
   return ATOLL_OK;
 }
 
+/* What one rank refuses, as when it holds more tiles than its memory takes, all do not begin. */
+static atoll_err together(const problem *p, atoll_err err) {
+  return p->comm ? atoll_agree(atoll_comm_mpi(p->comm), err) : err;
+}
+
 static atoll_err one(problem *p, int64_t repeats, json_t *peers, json_t *rows) {
   figures f;
   tiled t = {NULL, NULL, 0, 0, 0, ""};
@@ -374,8 +380,9 @@ static atoll_err one(problem *p, int64_t repeats, json_t *peers, json_t *rows) {
     fill(p);
     err = compile(p, &t);
   }
+  err = together(p, err);
   if (err == ATOLL_OK)
-    err = measure(p, &t, repeats, &f);
+    err = together(p, measure(p, &t, repeats, &f));
   if (err == ATOLL_OK)
     err = tell(p, &t, &f, repeats, peers, rows);
   release(&t);
@@ -418,7 +425,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   atoll_err err = size > 1 ? atoll_comm_create(MPI_COMM_WORLD, "keys", NULL, &comm) : ATOLL_OK;
   if (err == ATOLL_OK)
-    err = bench_rows(cli, "peers", &peers);
+    err = atoll_agree(MPI_COMM_WORLD, bench_rows(cli, "peers", &peers));
   if (err == ATOLL_OK)
     err = sweep(cli, comm, peers, rows);
   if (out)

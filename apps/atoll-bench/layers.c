@@ -428,8 +428,7 @@ static double real_of(const json_t *row, const char *key) { return json_real_val
 /* A policy at its largest batch against eager at its own: what it loses of tokens per second, and what its repeated
  * products account for, as backward takes twice the forward's. */
 static void add_loss(json_t *row, double eager_rate) {
-  double share = real_of(row, "recompute_share_counted"),
-         over = eager_rate > 0 ? real_of(row, "tokens_per_second") / eager_rate : 0;
+  double share = real_of(row, "recompute_share_counted"), over = real_of(row, "tokens_per_second") / eager_rate;
   json_object_set_new(row, "tokens_per_second_over_eager", json_real(over));
   json_object_set_new(row, "loss_measured", json_real(1 - over));
   json_object_set_new(row, "loss_counted", json_real(share / (3 + share)));
@@ -447,12 +446,15 @@ static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
     json_object_set_new(row, "max_batch_over_eager", json_real(ratio));
     char speed[160] = "";
     if (json_is_real(json_object_get(row, "tokens_per_second"))) {
-      add_loss(row, eager_rate);
-      snprintf(speed, sizeof speed,
-               ", %.0f tokens/s ( loses %.3f , counted %.3f ), %.1f ms a block, makes again %.2f of forward ( %.2f )",
-               real_of(row, "tokens_per_second"), real_of(row, "loss_measured"), real_of(row, "loss_counted"),
-               1e3 * real_of(row, "block_seconds"), real_of(row, "recompute_share_measured"),
-               real_of(row, "recompute_share_counted"));
+      char loss[64] = "";
+      if (eager_rate > 0) {
+        add_loss(row, eager_rate);
+        snprintf(loss, sizeof loss, " ( loses %.3f , counted %.3f )", real_of(row, "loss_measured"),
+                 real_of(row, "loss_counted"));
+      }
+      snprintf(speed, sizeof speed, ", %.0f tokens/s%s, %.1f ms a block, makes again %.2f of forward ( %.2f )",
+               real_of(row, "tokens_per_second"), loss, 1e3 * real_of(row, "block_seconds"),
+               real_of(row, "recompute_share_measured"), real_of(row, "recompute_share_counted"));
     }
     atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
               s->w->preset, atoll_dtype_name(s->dtype), s->S, json_string_value(json_object_get(row, "policy")),

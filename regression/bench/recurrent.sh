@@ -35,6 +35,8 @@ import json
 row, = json.load(open("placed.json"))["rows"]
 assert row["ranks"] == 2 and row["peak_bytes"] <= 300000 and 0 <= row["difference"] < 1e-3, row
 P
+# 13 tiles: the first rank has one more than the budget takes, and the other leaves with it.
+expect 71 mpi 2 "$(atoll atoll-bench)" decode --lengths 104 --windows 0 --batches 1 --block 8 --repeats 1 --memory 249000
 expect 64 atoll-bench rl --algorithms reinforce,ppa
 says "'ppa' is none of reinforce, reinforce_n, ppo"
 expect 64 atoll-bench decode --lengths 512,x

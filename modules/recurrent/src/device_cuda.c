@@ -91,12 +91,16 @@ static atoll_err refused(nvrtc_program p, int status) {
   return err;
 }
 
+enum { NVRTC_INVALID_OPTION = 5 };
+
 static atoll_err compile(nvrtc_program p, int arch, char **code, size_t *n) {
   char option[64];
   /* elementwise operations round as those of the interpreter do; sums say fmaf() */
   const char *const options[] = {option, "--std=c++17", "--device-as-default-execution-space", "--fmad=false"};
   (void)snprintf(option, sizeof option, "--gpu-architecture=sm_%d", arch);
   int status = nvrtc.compile(p, sizeof options / sizeof *options, options);
+  if (status == NVRTC_INVALID_OPTION) /* the only one that varies */
+    return atoll_fail(ATOLL_UNAVAILABLE, "device 'cuda': this NVRTC does not know sm_%d", arch);
   if (status != 0 || nvrtc.code_size(p, n) != 0)
     return refused(p, status);
   if (!(*code = malloc(*n + 1)))
@@ -104,6 +108,7 @@ static atoll_err compile(nvrtc_program p, int arch, char **code, size_t *n) {
   if (nvrtc.code(p, *code) == 0)
     return ATOLL_OK;
   free(*code);
+  *code = NULL;
   return atoll_fail(ATOLL_INTERNAL, "NVRTC gives no code for sm_%d", arch);
 }
 
@@ -145,7 +150,15 @@ static atoll_err obtain(const char *source, size_t bytes, int arch, char **code,
 
 /* ---- the driver ---- */
 
-enum { BLOCK = 128, BLOCKS_OF_A_PROCESSOR = 16, MANAGED_GLOBAL = 1, PROCESSORS = 16, MAJOR = 75, MINOR = 76 };
+enum {
+  BLOCK = 128,
+  BLOCKS_OF_A_PROCESSOR = 16,
+  MANAGED_GLOBAL = 1,
+  PROCESSORS = 16,
+  MAJOR = 75,
+  MINOR = 76,
+  CONCURRENT_MANAGED = 89
+};
 
 static struct {
   int (*init)(unsigned flags);
@@ -253,12 +266,15 @@ static void destroy(rt_device *d) {
 static atoll_err start(cuda *c, const char *source, size_t bytes) {
   char *code = NULL;
   size_t n = 0;
-  int major = 0, minor = 0;
+  int major = 0, minor = 0, shared = 0;
   if (cu.init(0) != 0 || cu.device(&c->device, 0) != 0)
     return atoll_fail(ATOLL_UNAVAILABLE, "device 'cuda': the driver finds no GPU");
   ATOLL_TRY(checked(cu.attribute(&major, MAJOR, c->device), "architecture"));
   ATOLL_TRY(checked(cu.attribute(&minor, MINOR, c->device), "architecture"));
   ATOLL_TRY(checked(cu.attribute(&c->processors, PROCESSORS, c->device), "processors"));
+  ATOLL_TRY(checked(cu.attribute(&shared, CONCURRENT_MANAGED, c->device), "managed memory"));
+  if (!shared)
+    return atoll_fail(ATOLL_UNAVAILABLE, "device 'cuda': host and GPU cannot use managed memory at the same time here");
   ATOLL_TRY(checked(cu.retain(&c->context, c->device), "context"));
   ATOLL_TRY(checked(cu.current(c->context), "context"));
   ATOLL_TRY(obtain(source, bytes, 10 * major + minor, &code, &n));

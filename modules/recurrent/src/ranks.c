@@ -20,22 +20,8 @@ struct reduction {
 
 static int can_reduce(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_F64 || t == ATOLL_I32 || t == ATOLL_I64; }
 
-static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
-  const struct reduction *r = user;
-  int64_t count = 1;
-  (void)point;
-  for (int k = 0; k < in->ndim; k++)
-    count *= in->shape[k];
-  int code =
-      MPI_Allreduce(in->data, out->data, (int)count, atoll_comm_mpi_type(in->dtype), r->op, atoll_comm_mpi(r->comm));
-  return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
-}
-
-int rt_is_exchange(const atoll_rt *x) { return x->op == RT_CALL && x->fn == over_ranks; }
-
 /* In place, since an operand may be a copy that the next statement overwrites. */
-atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out) {
-  struct reduction *r = x->user;
+static atoll_err send(struct reduction *r, const atoll_rt_view *in, const atoll_rt_view *out) {
   struct on_the_way *s = malloc(sizeof *s);
   int64_t count = 1;
   if (!s)
@@ -54,12 +40,7 @@ atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const ato
   return ATOLL_OK;
 }
 
-int rt_exchange_is_pending(const atoll_rt *x) {
-  return rt_is_exchange(x) && ((const struct reduction *)x->user)->sent != NULL;
-}
-
-atoll_err rt_exchange_receive(const atoll_rt *x, const void *data) {
-  struct reduction *r = x->user;
+static atoll_err receive(struct reduction *r, const void *data) {
   struct on_the_way **at = &r->sent, *s;
   while (*at && (*at)->data != data)
     at = &(*at)->next;
@@ -69,6 +50,25 @@ atoll_err rt_exchange_receive(const atoll_rt *x, const void *data) {
   int code = MPI_Wait(&s->request, MPI_STATUS_IGNORE);
   free(s);
   return code == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_PEER_LOST, "recurrent program: a sum over ranks failed");
+}
+
+/* As the interpreter calls it. The same collective as that of compiled programs: one rank may have no compiler. */
+static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  (void)point;
+  ATOLL_TRY(send(user, in, out));
+  return receive(user, out->data);
+}
+
+int rt_is_exchange(const atoll_rt *x) { return x->op == RT_CALL && x->fn == over_ranks; }
+
+atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out) {
+  return send(x->user, in, out);
+}
+
+atoll_err rt_exchange_receive(const atoll_rt *x, const void *data) { return receive(x->user, data); }
+
+int rt_exchange_is_pending(const atoll_rt *x) {
+  return rt_is_exchange(x) && ((const struct reduction *)x->user)->sent != NULL;
 }
 
 /* Elements of x; -1: not fixed, which is refused. */

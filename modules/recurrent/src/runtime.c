@@ -611,8 +611,10 @@ static int is_pending(const runtime *rt) {
 
 /* After a failure others may still write to what is on the way, so that memory is lost. */
 static void destroy(runtime *rt) {
-  if (is_pending(rt))
+  if (is_pending(rt)) {
+    rt_away_destroy(&rt->away);
     return;
+  }
   for (int i = 0; i < rt->g->nodes; i++) {
     for (int64_t s = 0; rt->store && rt->store[i].data && s < slots_of(&rt->store[i], rt->dims[i]); s++)
       if (rt->store[i].data[s] && rt->block[i].size > 1)

@@ -16,8 +16,9 @@ static int says(const atoll_rec_program *p, const char *what) {
   return strstr(text, what) != NULL;
 }
 
-/* Sums over the batch at each time, of noise that is kept and decays; comm NULL: all of the batch is here. */
-static void run(const atoll_comm *comm, int batch, int64_t first, test_log *log) {
+/* Sums over the batch at each time, of noise that is kept and decays; comm NULL: all of the batch is here. Without a
+ * compiler ("") the program is interpreted. */
+static void run(const atoll_comm *comm, const char *compiler, int batch, int64_t first, test_log *log) {
   atoll_rec_program *p = NULL;
   atoll_rec *c = test_context();
   atoll_rec_dim(c, "b", batch);
@@ -30,7 +31,7 @@ static void run(const atoll_comm *comm, int batch, int64_t first, test_log *log)
   atoll_rt *sum = atoll_rt_sum(atoll_rt_at(x, "b=0:B"), 0), *top = atoll_rt_maximum(atoll_rt_at(x, "b=0:B"), 0);
   atoll_rt_sink(comm ? atoll_rt_rank_sum(sum, comm) : sum, "sum", test_collect, log);
   atoll_rt_sink(comm ? atoll_rt_rank_max(top, comm) : top, "top", test_collect, log);
-  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = "b", .compiler = ""}, &p));
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = "b", .compiler = compiler}, &p));
   assert_ok(atoll_rec_run(p, NULL, 0));
   assert_int_equal(says(p, "send rank_sum ("), comm != NULL);
   assert_int_equal(says(p, "receive rank_max ("), comm != NULL);
@@ -38,19 +39,24 @@ static void run(const atoll_comm *comm, int batch, int64_t first, test_log *log)
   atoll_rec_destroy(&c);
 }
 
+/* Also where some ranks have a compiler and others none. */
 static void a_divided_batch_is_the_whole(void **state) {
   (void)state;
-  static test_log whole, divided;
+  static test_log whole, divided, mixed;
   atoll_comm *comm = NULL;
   assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
   int rank = atoll_comm_rank(comm), size = atoll_comm_size(comm);
-  run(NULL, PART * size, 0, &whole);
-  run(comm, PART, PART * rank, &divided);
+  run(NULL, "", PART * size, 0, &whole);
+  run(comm, "", PART, PART * rank, &divided);
+  run(comm, rank % 2 ? "" : NULL, PART, PART * rank, &mixed);
   atoll_comm_destroy(&comm);
   assert_int_equal(whole.n, 2 * T * 2);
   assert_int_equal(divided.n, whole.n);
-  for (int i = 0; i < whole.n; i++) /* sums of a few numbers below 2, in another order */
+  assert_int_equal(mixed.n, whole.n);
+  for (int i = 0; i < whole.n; i++) { /* sums of a few numbers below 2, in another order */
     assert_true(fabs(whole.v[i] - divided.v[i]) < 1e-5);
+    assert_true(fabs(whole.v[i] - mixed.v[i]) < 1e-5);
+  }
 }
 
 /* One head that attends to all of the past, or to a window, and feeds itself; its state depends on what it attended to.

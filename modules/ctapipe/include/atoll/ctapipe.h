@@ -141,7 +141,7 @@ ATOLL_API int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int s
 
 typedef struct atoll_chain_choice {
   atoll_chain_setting setting;
-  double seconds[ATOLL_CHAIN_WAYS]; /* of the best setting of each way; 0: not measured */
+  double seconds[ATOLL_CHAIN_WAYS]; /* median of each way's best finalist; 0: it had none */
   int remembered;                   /* 1: from the file */
 } atoll_chain_choice;
 

@@ -77,8 +77,8 @@ static const char *onednn_isa(void) {
 }
 
 int atoll_gemm_bf16_units(void) {
-  int isa = (int)dnnl_get_effective_cpu_isa();
-  return isa == dnnl_cpu_isa_avx512_core_bf16 || isa == dnnl_cpu_isa_avx512_core_amx;
+  int isa = (int)dnnl_get_effective_cpu_isa(), bf16 = dnnl_cpu_isa_avx512_core_bf16; /* sets of bits, nested */
+  return (isa & bf16) == bf16;
 }
 
 static int way_named(const char *name) {
