@@ -158,9 +158,8 @@ static atoll_err run(work *w) {
                                               : generate_texts(w->decode, w->source.model, &w->p, end,
                                                                w->team ? 0 : w->rank, w->makers, &w->texts, &c));
   team_report team = {0};
-  if (w->team) {
+  if (w->team)
     team = team_tell(w->comm, w->team);
-  }
   if (w->comm && w->rank != 0) /* did the same */
     c = (counts){0};
   int json = atoll_cli_value(w->cli, "json") != NULL;

@@ -152,22 +152,10 @@ static atoll_err load_checkpoint(session *s, const char *dir) {
   return ATOLL_OK;
 }
 
-/* From before the set-up on: a signal that comes while a program is compiled stops the run at its first chunk. */
-static atoll_err heed_stops(const rl_job *job) {
-  atoll_stop_params stop;
-  char halt[ATOLL_OPT_STRING_MAX + 8];
-  atoll_stop_params_init(&stop);
-  stop.time_limit = job->run.time_limit;
-  stop.margin = job->run.stop_margin;
-  (void)snprintf(halt, sizeof halt, "%s/halt", job->run.dir);
-  stop.halt_file = halt;
-  return atoll_stop_init(&stop);
-}
-
 static atoll_err set_out(session *s, const atoll_opts *opts, FILE *trace) {
   char dir[1024];
   ATOLL_TRY_ALL(MPI_COMM_WORLD, name_dir(s->job));
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, heed_stops(s->job));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_stop_init_run(s->job->run.dir, s->job->run.time_limit, s->job->run.stop_margin));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_opts_yaml(opts, &s->options));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_params_check(&s->job->rl, s->size));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_env_open(s->job->rl.environment, s->job->rl.observation, &s->env));

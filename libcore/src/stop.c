@@ -117,6 +117,12 @@ atoll_err atoll_stop_init(const atoll_stop_params *params) {
   return ATOLL_OK;
 }
 
+atoll_err atoll_stop_init_run(const char *dir, double time_limit, double stop_margin) {
+  char halt[sizeof halt_file + 8];
+  snprintf(halt, sizeof halt, "%s/halt", dir);
+  return atoll_stop_init(&(atoll_stop_params){time_limit, stop_margin, halt});
+}
+
 void atoll_stop_finish(void) {
   if (!installed)
     return;

@@ -11,7 +11,7 @@ void rt_emit_prelude(FILE *out);
  * loops itself. */
 atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out, FILE *kernels);
 
-/* ---- within emission (emit.c, emit_view.c, emit_op.c) ---- */
+/* ---- within emission (emit.c and emit_*.c) ---- */
 
 /* How a statement gets at an operand. Strides are texts, in elements; NULL where they are those of a dense array. */
 typedef enum rt_operand_kind {

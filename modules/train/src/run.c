@@ -185,18 +185,6 @@ static atoll_err write_trace(session *s) {
   return atoll_agree(s->mpi, err);
 }
 
-/* From before the set-up on: a signal that comes while a machine is measured stops the run at its first step. */
-static atoll_err heed_stops(const atoll_job *job) {
-  atoll_stop_params stop;
-  char halt[ATOLL_OPT_STRING_MAX + 8];
-  atoll_stop_params_init(&stop);
-  stop.time_limit = job->run.time_limit;
-  stop.margin = job->run.stop_margin;
-  snprintf(halt, sizeof halt, "%s/halt", job->run.dir);
-  stop.halt_file = halt;
-  return atoll_stop_init(&stop);
-}
-
 static atoll_err train_loop(session *s, atoll_train_result *result) {
   atoll_stop_reason stopped = ATOLL_STOP_NONE;
   char why[sizeof result->reason] = "";
@@ -228,7 +216,7 @@ atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts,
   memset(result, 0, sizeof *result);
   result->loss = result->validation_loss = NAN;
   char message[1024];
-  ATOLL_TRY_ALL(comm, heed_stops(job));
+  ATOLL_TRY_ALL(comm, atoll_stop_init_run(job->run.dir, job->run.time_limit, job->run.stop_margin));
   atoll_err err = session_open(comm, job, opts, 0, &s);
   if (err == ATOLL_OK) {
     err = train_loop(&s, result);

@@ -137,7 +137,7 @@ ATOLL_API int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_pol
 typedef struct atoll_layer_buffers {
   const void *weight[16]; /* in the dtype of the kernels */
   float *grad[16];        /* NULL entries are not wanted */
-  int partial;            /* a stage's: which of its buffers of gradients that is */
+  int partial;            /* index of the stage's buffer of gradients that is added to; 0 outside a stage */
   void *saved;            /* saved_bytes; needed, as scratch, also when the call does not train */
   void *carried;          /* carried_bytes; of no use to a backward that is whole */
   struct layer_mlp *mlp;  /* a stage's, of a block whose MLP is pipelined; NULL: plain */
