@@ -130,7 +130,7 @@ static atoll_err apart(atoll_islands *is, int x, int y, const atoll_topo *t, con
       snprintf(text + len, sizeof text - len, "%s%d hardware threads against %d", len ? "; " : "", d->nthreads,
                e->nthreads);
     len = strlen(text);
-    if (island_memory_class(d->memory) != island_memory_class(e->memory))
+    if (atoll_topo_installed_memory(d->memory) != atoll_topo_installed_memory(e->memory))
       snprintf(text + len, sizeof text - len, "%s%s against %s", len ? "; " : "", memory_text(d->memory, m1, sizeof m1),
                memory_text(e->memory, m2, sizeof m2));
     len = strlen(text);

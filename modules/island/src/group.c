@@ -5,46 +5,12 @@
  * are as stable as their names. */
 #include "atoll/island.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "island_impl.h"
-
-int island_natural(const char *a, const char *b) {
-  while (*a && *b) {
-    if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
-      const char *p = a + strspn(a, "0"), *q = b + strspn(b, "0");
-      size_t m = strspn(p, "0123456789"), n = strspn(q, "0123456789");
-      if (m != n)
-        return m < n ? -1 : 1;
-      int c = strncmp(p, q, m);
-      if (c)
-        return c;
-      a = p + m;
-      b = q + n;
-    } else if (*a != *b) {
-      return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
-    } else {
-      a++;
-      b++;
-    }
-  }
-  return *a ? 1 : *b ? -1 : 0;
-}
-
-/* Equal machines report slightly different bytes: sixteenths of the next power of two, rounded up, are equal again. */
-int64_t island_memory_class(int64_t bytes) {
-  if (bytes <= 0)
-    return 0;
-  int64_t power = 1;
-  while (power < bytes && power < (int64_t)1 << 62)
-    power *= 2;
-  int64_t step = power / 16 > 0 ? power / 16 : 1;
-  return (bytes + step - 1) / step * step;
-}
 
 static const char *kind_of(const atoll_topo *t, int i) { return t->node[t->device[i].node].kind; }
 
@@ -59,7 +25,7 @@ static int same_cost(const atoll_topo *t, int i, int j) {
 static int same_class(const atoll_topo *t, int i, int j) {
   const atoll_topo_device *a = &t->device[i], *b = &t->device[j];
   return same_cost(t, i, j) && strcmp(a->isa, b->isa) == 0 && a->nthreads == b->nthreads &&
-         island_memory_class(t->device[i].memory) == island_memory_class(t->device[j].memory);
+         atoll_topo_installed_memory(t->device[i].memory) == atoll_topo_installed_memory(t->device[j].memory);
 }
 
 static atoll_digest key_of(const atoll_topo *t, int i) {
@@ -74,7 +40,7 @@ static atoll_digest key_of(const atoll_topo *t, int i) {
   atoll_digester_add_int(g, d->ncores);
   atoll_digester_add_int(g, d->nthreads);
   atoll_digester_add_text(g, kind_of(t, i));
-  atoll_digester_add_int(g, island_memory_class(d->memory));
+  atoll_digester_add_int(g, atoll_topo_installed_memory(d->memory));
   if (t->node[d->node].zone[0])
     atoll_digester_add_text(g, t->node[d->node].zone);
   none = atoll_digester_value(g);
@@ -273,11 +239,11 @@ static int by_tier(const void *a, const void *b) {
   const atoll_island *i = &x->island, *j = &y->island;
   if (x->nominal != y->nominal)
     return x->nominal < y->nominal ? 1 : -1;
-  if (i->memory != j->memory && island_memory_class(i->memory) != island_memory_class(j->memory))
+  if (i->memory != j->memory && atoll_topo_installed_memory(i->memory) != atoll_topo_installed_memory(j->memory))
     return i->memory < j->memory ? 1 : -1;
-  int c = island_natural(x->kind, y->kind);
+  int c = atoll_topo_compare_names(x->kind, y->kind);
   if (!c)
-    c = island_natural(i->model, j->model);
+    c = atoll_topo_compare_names(i->model, j->model);
   if (c)
     return c;
   if (i->key.hi != j->key.hi)
@@ -286,7 +252,7 @@ static int by_tier(const void *a, const void *b) {
     return i->key.lo < j->key.lo ? -1 : 1;
   if (i->speed_id != j->speed_id)
     return i->speed_id - j->speed_id;
-  c = island_natural(x->first_name, y->first_name);
+  c = atoll_topo_compare_names(x->first_name, y->first_name);
   return c ? c : i->device[0] - j->device[0];
 }
 
@@ -301,7 +267,7 @@ static void order(const atoll_topo *t, const atoll_island_params *params, ranked
     for (int k = 0; k < r[i].island.devices; k++) {
       const atoll_topo_device *d = &t->device[r[i].island.device[k]];
       const char *name = t->node[d->node].name;
-      if (!r[i].first_name || island_natural(name, r[i].first_name) < 0)
+      if (!r[i].first_name || atoll_topo_compare_names(name, r[i].first_name) < 0)
         r[i].first_name = name;
       if (d->gemm_f32.n)
         work[m++] = atoll_samples_spread(&d->gemm_f32);

@@ -35,8 +35,4 @@ atoll_err island_near(const atoll_topo *topo, const atoll_island_params *params,
 atoll_err island_reasons(atoll_islands *islands, const atoll_topo *topo, const atoll_island_params *params,
                          const island_place *place);
 
-/* group.c */
-int64_t island_memory_class(int64_t bytes);
-int island_natural(const char *a, const char *b); /* names with numbers by value */
-
 #endif

@@ -24,7 +24,7 @@ static void join(int *up, int a, int b) {
 static _Thread_local const atoll_topo *order_topo; /* qsort has no context */
 static int by_node_name(const void *a, const void *b) {
   int x = *(const int *)a, y = *(const int *)b;
-  int c = island_natural(order_topo->node[x].name, order_topo->node[y].name);
+  int c = atoll_topo_compare_names(order_topo->node[x].name, order_topo->node[y].name);
   return c ? c : (x > y) - (x < y);
 }
 

@@ -64,13 +64,7 @@ static atoll_err read_vocabulary(const char *name, json_t *root, atoll_tokenizer
     t->string[id] = (token_string){t->pool + at, (size_t)n};
     at += (size_t)n;
   }
-  ATOLL_TRY(token_index_strings(t, 0));
-  for (unsigned b = 0; b < 256; b++) {
-    unsigned char byte = (unsigned char)b;
-    t->byte_id[b] = token_find(t, &byte, 1);
-    if (t->byte_id[b] < 0)
-      return atoll_fail(ATOLL_CORRUPT, "%s: no token for byte %u; expected all 256", name, b);
-  }
+  ATOLL_TRY(token_index_bytes(t, name));
   t->begin = token_find(t, (const unsigned char *)"<|endoftext|>", 13);
   t->end = t->begin;
   if (t->begin < 0) { /* RoBERTa's */

@@ -79,14 +79,7 @@ static atoll_err read_ranks(const char *name, const char *text, size_t bytes, in
   }
   for (int32_t id = ranks; id < t->vocab; id++)
     t->string[id] = (token_string){t->pool, 0};
-  ATOLL_TRY(token_index_strings(t, 0));
-  for (unsigned b = 0; b < 256; b++) {
-    unsigned char byte = (unsigned char)b;
-    t->byte_id[b] = token_find(t, &byte, 1);
-    if (t->byte_id[b] < 0)
-      return atoll_fail(ATOLL_CORRUPT, "%s: no token for byte %u; expected all 256", name, b);
-  }
-  return ATOLL_OK;
+  return token_index_bytes(t, name);
 }
 
 static atoll_err find_pairs(const char *name, int32_t ranks, atoll_tokenizer *t) {

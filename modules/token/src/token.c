@@ -56,6 +56,17 @@ atoll_err token_index_strings(atoll_tokenizer *t, int32_t first) {
   return ATOLL_OK;
 }
 
+atoll_err token_index_bytes(atoll_tokenizer *t, const char *name) {
+  ATOLL_TRY(token_index_strings(t, 0));
+  for (unsigned b = 0; b < 256; b++) {
+    unsigned char byte = (unsigned char)b;
+    t->byte_id[b] = token_find(t, &byte, 1);
+    if (t->byte_id[b] < 0)
+      return atoll_fail(ATOLL_CORRUPT, "%s: no token for byte %u; expected all 256", name, b);
+  }
+  return ATOLL_OK;
+}
+
 int32_t token_find(const atoll_tokenizer *t, const unsigned char *bytes, size_t n) { return *index_slot(t, bytes, n); }
 
 /* ---- opening ---- */

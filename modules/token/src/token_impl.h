@@ -82,6 +82,8 @@ struct atoll_tokenizer {
 atoll_err token_create(const token_kind *kind, int32_t vocab, size_t bytes, atoll_tokenizer **out);
 /* After all strings are set: the index of tokens `first` and up. The lowest id wins among equal strings. */
 atoll_err token_index_strings(atoll_tokenizer *t, int32_t first);
+/* The same of all tokens, and of each single byte its token; one that the file `name` lacks is an error. */
+atoll_err token_index_bytes(atoll_tokenizer *t, const char *name);
 atoll_err token_open_bytes(atoll_tokenizer **out);
 /* What byte-level vocabularies share (gpt2.c): the division of text into pieces by a pattern, and their encoding. */
 atoll_err divided_open(atoll_tokenizer *t, const char *pattern);

@@ -37,7 +37,7 @@ void topo_note(char *note, size_t n, const char *fmt, ...) {
   memcpy(note + len, line, more + 1);
 }
 
-int topo_natural(const char *a, const char *b) {
+int atoll_topo_compare_names(const char *a, const char *b) {
   while (*a && *b) {
     if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
       const char *p = a, *q = b;

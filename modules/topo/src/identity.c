@@ -3,9 +3,7 @@
 
 #include <string.h>
 
-/* A kernel reports somewhat less than what is installed, and not the same on equal machines. Rounding up to sixteenths
- * of the next power of two gives back the installed size, and keeps limits that were chosen by hand exact. */
-int64_t topo_installed_memory(int64_t bytes) {
+int64_t atoll_topo_installed_memory(int64_t bytes) {
   if (bytes <= 0)
     return 0;
   int64_t power = 1;
@@ -25,7 +23,7 @@ static void add_device(atoll_digester *g, const atoll_topo_device *d, int place)
     atoll_digester_add_int(g, d->ncores);
     atoll_digester_add_int(g, d->nthreads);
   }
-  atoll_digester_add_int(g, topo_installed_memory(d->memory));
+  atoll_digester_add_int(g, atoll_topo_installed_memory(d->memory));
 }
 
 atoll_err topo_node_identity(const atoll_topo *topo, int node, const atoll_topo_host *h, atoll_digest *out) {
@@ -45,12 +43,12 @@ atoll_err topo_node_identity(const atoll_topo *topo, int node, const atoll_topo_
     atoll_digester_add_int(g, h->core[i].kind);
     atoll_digester_add_int(g, h->core[i].threads);
   }
-  atoll_digester_add_int(g, topo_installed_memory(h->declared_memory ? h->declared_memory : h->memory));
+  atoll_digester_add_int(g, atoll_topo_installed_memory(h->declared_memory ? h->declared_memory : h->memory));
   for (int i = 0; i < h->ngpus; i++) {
     atoll_digester_add_text(g, h->gpu[i].model);
     atoll_digester_add_text(g, h->gpu[i].pci);
     atoll_digester_add_text(g, h->gpu[i].isa);
-    atoll_digester_add_int(g, topo_installed_memory(h->gpu[i].memory));
+    atoll_digester_add_int(g, atoll_topo_installed_memory(h->gpu[i].memory));
   }
   for (int i = 0; i < h->nnics; i++)
     atoll_digester_add_text(g, h->nic[i].pci);

@@ -23,7 +23,6 @@ atoll_err topo_hosts_add(atoll_topo_hosts *hosts,
 atoll_err topo_host_copy(const atoll_topo_host *from, atoll_topo_host *to);
 atoll_err topo_hosts_pack(const atoll_topo_hosts *hosts, char **data, int64_t *bytes);
 atoll_err topo_hosts_unpack(const char *data, int64_t bytes, atoll_topo_hosts *hosts); /* appends */
-int topo_natural(const char *a, const char *b); /* strcmp with numbers by value: n2 < n10 */
 
 /* read.c */
 atoll_err topo_read_hwloc(hwloc_topology_t t, const char *name, atoll_topo_host *host);
@@ -72,7 +71,6 @@ atoll_err topo_divide(const atoll_topo_params *params, const char *backend, cons
                       const topo_places *p, const int *host_of, atoll_topo **out);
 
 /* identity.c */
-int64_t topo_installed_memory(int64_t bytes);
 atoll_err topo_node_identity(const atoll_topo *topo, int node, const atoll_topo_host *host, atoll_digest *out);
 
 /* topo.c */

@@ -61,7 +61,9 @@ static atoll_err xml_probe(const atoll_topo_params *params, const char **why_not
   return params->path[0] ? ATOLL_OK : ATOLL_UNAVAILABLE;
 }
 
-static int by_name(const void *a, const void *b) { return topo_natural(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b) {
+  return atoll_topo_compare_names(*(char *const *)a, *(char *const *)b);
+}
 
 static atoll_err load_folder(const char *folder, atoll_topo_hosts *out) {
   char path[1024];

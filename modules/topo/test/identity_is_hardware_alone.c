@@ -44,11 +44,11 @@ static void what_counts(void **state) {
 static void memory_is_what_was_installed(void **state) {
   (void)state;
   const int64_t GiB = 1 << 30;
-  assert_true(topo_installed_memory(64 * GiB) == 64 * GiB);
-  assert_true(topo_installed_memory(63 * GiB + GiB / 3) == 64 * GiB);
-  assert_true(topo_installed_memory(96 * GiB - GiB / 2) == 96 * GiB);
-  assert_true(topo_installed_memory(0) == 0);
-  assert_true(topo_installed_memory(3) == 3);
+  assert_true(atoll_topo_installed_memory(64 * GiB) == 64 * GiB);
+  assert_true(atoll_topo_installed_memory(63 * GiB + GiB / 3) == 64 * GiB);
+  assert_true(atoll_topo_installed_memory(96 * GiB - GiB / 2) == 96 * GiB);
+  assert_true(atoll_topo_installed_memory(0) == 0);
+  assert_true(atoll_topo_installed_memory(3) == 3);
 }
 
 static void this_machine_twice(void **state) {

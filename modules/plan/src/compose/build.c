@@ -125,25 +125,37 @@ static atoll_err fill_idle(composer *c, atoll_plan *plan) {
   return err;
 }
 
-atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out) {
+atoll_err build_open(const composer *c, int stages, int64_t micro_batches, int64_t leaves, const char *source,
+                     atoll_plan **out) {
   atoll_plan *plan = NULL;
-  int fits = 0;
-  *out = NULL;
   ATOLL_TRY(plan_create(1, &plan));
   plan->world = c->world;
   plan->seq = c->problem->seq;
   plan->global_batch = c->problem->global_batch;
-  plan->micro_batches = s->G;
-  plan->sum_leaves = s->leaves;
+  plan->micro_batches = micro_batches;
+  plan->sum_leaves = leaves;
   plan->dtype = (atoll_dtype)atoll_model_config(c->problem->model)->dtype;
   plan->model = c->model_digest;
   plan->islands = c->islands_digest;
-  snprintf(plan->source, sizeof plan->source, "%s+compose", c->parallelizer->name);
+  snprintf(plan->source, sizeof plan->source, "%s+compose", source);
   atoll_plan_pipeline *pipe = &plan->pipeline[0];
-  pipe->micro_batches = s->G;
+  pipe->micro_batches = micro_batches;
+  atoll_err err = plan_alloc((size_t)stages, sizeof *pipe->stage, &pipe->stage);
+  if (err != ATOLL_OK)
+    atoll_plan_destroy(&plan);
+  else
+    pipe->stages = stages;
+  *out = plan;
+  return err;
+}
+
+atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out) {
+  atoll_plan *plan = NULL;
+  int fits = 0;
+  *out = NULL;
+  ATOLL_TRY(build_open(c, s->S, s->G, s->leaves, c->parallelizer->name, &plan));
+  atoll_plan_pipeline *pipe = &plan->pipeline[0];
   atoll_err err;
-  ATOLL_TRY_GOTO(err, fail, plan_alloc((size_t)s->S, sizeof *pipe->stage, &pipe->stage));
-  pipe->stages = s->S;
   for (int i = 0; i < s->S; i++)
     ATOLL_TRY_GOTO(err, fail, build_stage(c, s, i, cut, policy, &pipe->stage[i]));
   int64_t leaf = 0;

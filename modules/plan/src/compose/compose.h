@@ -150,6 +150,9 @@ static inline const stage_place *build_place(const composer *c, const shape *s, 
 
 /* Whether nodes have room for a shape, in either layout. */
 atoll_err build_fits(composer *c, const shape *s, int *fits);
+/* A plan of one pipeline whose stages are to be filled in. source: who planned its slices. */
+atoll_err build_open(const composer *c, int stages, int64_t micro_batches, int64_t leaves, const char *source,
+                     atoll_plan **out);
 /* layout 0: neighbours in an island's list are stages of one column; 1: replicas of one stage. *out NULL: nodes have no
  * room for it. */
 atoll_err build_plan(composer *c, const shape *s, const int *cut, const int *policy, int layout, atoll_plan **out);

@@ -346,21 +346,9 @@ atoll_err realize(const combination *at, const engine_plan *composition, atoll_p
                       .in_flight = S - i < at->most ? S - i : at->most};
   ATOLL_TRY_GOTO(err, done, one_class(c) && S > 1 ? polish(x, at, r, S) : treat(x, at, r, S));
   ATOLL_TRY_GOTO(err, done, place_stages(x, at, r, S));
-  ATOLL_TRY_GOTO(err, done, plan_create(1, &plan));
-  plan->world = c->world;
-  plan->seq = c->problem->seq;
-  plan->global_batch = c->problem->global_batch;
-  plan->micro_batches = at->G;
-  plan->sum_leaves = at->leaves;
-  plan->dtype = (atoll_dtype)atoll_model_config(c->problem->model)->dtype;
-  plan->model = c->model_digest;
-  plan->islands = c->islands_digest;
-  snprintf(plan->source, sizeof plan->source, "%s+compose",
-           c->parallelizer->source ? c->parallelizer->source(x->state) : c->parallelizer->name);
+  const char *source = c->parallelizer->source ? c->parallelizer->source(x->state) : c->parallelizer->name;
+  ATOLL_TRY_GOTO(err, done, build_open(c, S, at->G, at->leaves, source, &plan));
   atoll_plan_pipeline *pipe = &plan->pipeline[0];
-  pipe->micro_batches = at->G;
-  ATOLL_TRY_GOTO(err, done, plan_alloc((size_t)S, sizeof *pipe->stage, &pipe->stage));
-  pipe->stages = S;
   for (int i = 0; i < S; i++)
     ATOLL_TRY_GOTO(err, done, fill_stage(x, at, &r[i], &pipe->stage[i]));
   ATOLL_TRY_GOTO(err, done, fill_idle(c, plan));

@@ -146,6 +146,12 @@ ATOLL_API int atoll_topo_at(const atoll_topo_node *node, const char *end);
  *  Failure is a warning in the log and *bound = 0, never an error. threads = how many to use. */
 ATOLL_API void atoll_topo_bind(const atoll_topo *topo, int device, int *threads, int *bound);
 
+/** Order of names with numbers by value, as strcmp: n2 comes before n10. */
+ATOLL_API int atoll_topo_compare_names(const char *a, const char *b);
+/** What is installed where `bytes` are reported: a kernel reports somewhat less, and not the same on equal machines.
+ *  Rounded up to sixteenths of the next power of two, which keeps limits that were chosen by hand exact. */
+ATOLL_API int64_t atoll_topo_installed_memory(int64_t bytes);
+
 /** Hardware identity (no names, ranks, measurements) and of everything. */
 ATOLL_API atoll_digest atoll_topo_identity(const atoll_topo *topo);
 ATOLL_API atoll_digest atoll_topo_digest(const atoll_topo *topo);
