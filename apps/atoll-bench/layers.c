@@ -15,6 +15,9 @@
  *
  * Confirmed: one whole real step at the largest batch.
  *
+ * Rows are written as they come, so a run that is ended early leaves those it has (complete: false); "parts" says how
+ * long each model, type and length took.
+ *
  * Each in f32 and in bf16, where weights that layers read lie beside f32 masters; bf16 is counted, and timed when asked
  * for, so that the default set ends in ten minutes. */
 #include "bench.h"
@@ -58,6 +61,11 @@ typedef struct scene {
   int64_t only_length;
   const char *only_dtype;
   int only; /* policy beside eager; -1: all */
+  int full;
+  int64_t eager_batch; /* of eager's row, which comes first */
+  double eager_rate;
+  const atoll_cli *cli;
+  json_t *out, *rows;
 } scene;
 
 static int64_t element(const scene *s) { return (int64_t)atoll_dtype_bytes(s->dtype); }
@@ -354,13 +362,39 @@ done:
 /* ---- rows ---- */
 
 /* Without --full the three of BERT-Large at the first length in f32: a minute or two each. */
-static int to_confirm(const scene *s, atoll_policy p, int full) {
+static int to_confirm(const scene *s, atoll_policy p) {
   int named = 0;
   for (size_t i = 0; i < sizeof confirmed / sizeof *confirmed; i++)
     named |= confirmed[i] == p;
   if (s->only >= 0)
     return (int)p == s->only;
-  return s->w->confirmed && named && ((s->S == lengths[0] && s->dtype == ATOLL_F32) || full);
+  return s->w->confirmed && named && ((s->S == lengths[0] && s->dtype == ATOLL_F32) || s->full);
+}
+
+static double real_of(const json_t *row, const char *key) { return json_real_value(json_object_get(row, key)); }
+
+static atoll_err add_bytes(const scene *s, atoll_policy p, int64_t B, json_t *row) {
+  int64_t measured, one, saved, H = atoll_model_config(s->m)->width;
+  parts of = {0};
+  atoll_syms *pool = NULL;
+  ATOLL_TRY(predict_layers(s, p, B, &of));
+  predict_states(s, &of);
+  ATOLL_TRY(count_bytes(s, p, B, 0, &measured));
+  ATOLL_TRY(count_bytes(s, p, B + 1, 0, &one));
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err = eval(atoll_layer_saved_bytes(s->m, pool, s->blocks, p, 1), B, s->S, &saved);
+  atoll_syms_destroy(&pool);
+  ATOLL_TRY(err);
+  json_object_set_new(row, "bytes_predicted", json_integer((json_int_t)parts_sum(&of)));
+  json_object_set_new(row, "bytes_measured", json_integer((json_int_t)measured));
+  json_object_set_new(row, "bytes_per_sample", json_integer((json_int_t)(one - measured)));
+  json_object_set_new(row, "bsh_bytes", json_real((double)saved / (double)(B * s->S * H)));
+  json_object_set_new(row, "bytes",
+                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "masters",
+                                (json_int_t)of.masters, "gradients", (json_int_t)of.gradients, "moments",
+                                (json_int_t)of.moments, "saved", (json_int_t)of.saved, "passed", (json_int_t)of.passed,
+                                "scratch", (json_int_t)of.scratch));
+  return ATOLL_OK;
 }
 
 /* What the policy makes again, in parts of a block's forward: products by count, everything by time. */
@@ -378,96 +412,75 @@ static atoll_err add_recompute(const scene *s, atoll_policy p, const timing *t, 
   return ATOLL_OK;
 }
 
-static atoll_err add_row(const scene *s, atoll_policy p, const timing *t, int full, json_t *rows, int64_t *eager) {
-  int64_t batch, measured, one, saved;
-  parts of = {0};
-  atoll_syms *pool = NULL;
-  ATOLL_TRY(largest_batch(s, p, &batch));
-  int64_t B = most(batch, 1), H = atoll_model_config(s->m)->width;
-  ATOLL_TRY(predict_layers(s, p, B, &of));
-  predict_states(s, &of);
-  ATOLL_TRY(count_bytes(s, p, B, 0, &measured));
-  ATOLL_TRY(count_bytes(s, p, B + 1, 0, &one));
-  ATOLL_TRY(atoll_syms_create(&pool));
-  atoll_err err = eval(atoll_layer_saved_bytes(s->m, pool, s->blocks, p, 1), B, s->S, &saved);
-  atoll_syms_destroy(&pool);
-  ATOLL_TRY(err);
-  *eager = p == ATOLL_POLICY_EAGER ? batch : *eager;
-  json_t *row =
-      json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:I}", "family", s->w->preset, "policy", atoll_policy_name(p),
-                "dtype", atoll_dtype_name(s->dtype), "B", (json_int_t)B, "S", (json_int_t)s->S, "bytes_predicted",
-                (json_int_t)parts_sum(&of), "bytes_measured", (json_int_t)measured, "bsh_bytes",
-                (double)saved / (double)(B * s->S * H), "max_batch", (json_int_t)batch, "bytes_per_sample",
-                (json_int_t)(one - measured), "budget", (json_int_t)s->budget);
-  json_object_set_new(row, "bytes",
-                      json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "masters",
-                                (json_int_t)of.masters, "gradients", (json_int_t)of.gradients, "moments",
-                                (json_int_t)of.moments, "saved", (json_int_t)of.saved, "passed", (json_int_t)of.passed,
-                                "scratch", (json_int_t)of.scratch));
-  json_object_set_new(row, "counted_only", json_boolean(!s->timed));
-  json_object_set_new(row, "tokens_per_second", json_null());
-  if (s->timed && batch > 0) {
-    double block = t->blocks[p] / (double)t->batch, ends = t->ends / (double)t->batch,
-           step = (block + ends) * (double)B;
-    json_object_set_new(row, "tokens_per_second", json_real((double)(B * s->S) / (step + t->update)));
-    json_object_set_new(row, "scaled", json_true());
-    json_object_set_new(row, "timed_blocks", json_integer(s->blocks < 2 ? s->blocks : 2));
-    json_object_set_new(row, "timed_batch", json_integer((json_int_t)t->batch));
-    json_object_set_new(row, "block_seconds", json_real(t->blocks[p] / s->blocks));
-    json_object_set_new(row, "block_forward_seconds", json_real(t->forward[p] / s->blocks));
-    err = add_recompute(s, p, t, row);
-    if (err == ATOLL_OK && to_confirm(s, p, full))
-      err = confirm(s, p, B, row);
-  }
-  json_array_append_new(rows, row);
-  return err;
-}
-
-static double real_of(const json_t *row, const char *key) { return json_real_value(json_object_get(row, key)); }
-
 /* A policy at its largest batch against eager at its own: what it loses of tokens per second, and what its repeated
  * products account for, as backward takes twice the forward's. */
-static void add_loss(json_t *row, double eager_rate) {
-  double share = real_of(row, "recompute_share_counted"), over = real_of(row, "tokens_per_second") / eager_rate;
+static void add_loss(const scene *s, json_t *row) {
+  double share = real_of(row, "recompute_share_counted"), over = real_of(row, "tokens_per_second") / s->eager_rate;
   json_object_set_new(row, "tokens_per_second_over_eager", json_real(over));
   json_object_set_new(row, "loss_measured", json_real(1 - over));
   json_object_set_new(row, "loss_counted", json_real(share / (3 + share)));
 }
 
-static void tell(const scene *s, json_t *rows, size_t first, int64_t eager) {
-  double eager_rate = 0;
-  for (size_t i = first; i < json_array_size(rows); i++)
-    if (!strcmp(json_string_value(json_object_get(json_array_get(rows, i), "policy")), "eager"))
-      eager_rate = real_of(json_array_get(rows, i), "tokens_per_second");
-  for (size_t i = first; i < json_array_size(rows); i++) {
-    json_t *row = json_array_get(rows, i);
-    int64_t batch = (int64_t)json_integer_value(json_object_get(row, "max_batch"));
-    double ratio = eager > 0 ? (double)batch / (double)eager : 0;
-    json_object_set_new(row, "max_batch_over_eager", json_real(ratio));
-    char speed[160] = "";
-    if (json_is_real(json_object_get(row, "tokens_per_second"))) {
-      char loss[64] = "";
-      if (eager_rate > 0) {
-        add_loss(row, eager_rate);
-        snprintf(loss, sizeof loss, " ( loses %.3f , counted %.3f )", real_of(row, "loss_measured"),
-                 real_of(row, "loss_counted"));
-      }
-      snprintf(speed, sizeof speed, ", %.0f tokens/s%s, %.1f ms a block, makes again %.2f of forward ( %.2f )",
-               real_of(row, "tokens_per_second"), loss, 1e3 * real_of(row, "block_seconds"),
-               real_of(row, "recompute_share_measured"), real_of(row, "recompute_share_counted"));
-    }
-    atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
-              s->w->preset, atoll_dtype_name(s->dtype), s->S, json_string_value(json_object_get(row, "policy")),
-              real_of(row, "bsh_bytes"), batch, ratio, speed,
-              json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
-  }
+static atoll_err add_time(scene *s, atoll_policy p, const timing *t, int64_t B, json_t *row) {
+  double block = t->blocks[p] / (double)t->batch, ends = t->ends / (double)t->batch, step = (block + ends) * (double)B,
+         rate = (double)(B * s->S) / (step + t->update);
+  json_object_set_new(row, "tokens_per_second", json_real(rate));
+  json_object_set_new(row, "scaled", json_true());
+  json_object_set_new(row, "timed_blocks", json_integer(s->blocks < 2 ? s->blocks : 2));
+  json_object_set_new(row, "timed_batch", json_integer((json_int_t)t->batch));
+  json_object_set_new(row, "block_seconds", json_real(t->blocks[p] / s->blocks));
+  json_object_set_new(row, "block_forward_seconds", json_real(t->forward[p] / s->blocks));
+  ATOLL_TRY(add_recompute(s, p, t, row));
+  s->eager_rate = p == ATOLL_POLICY_EAGER ? rate : s->eager_rate;
+  if (s->eager_rate > 0)
+    add_loss(s, row);
+  return to_confirm(s, p) ? confirm(s, p, B, row) : ATOLL_OK;
 }
 
-static atoll_err run_scene(scene *s, int full, json_t *rows) {
+static void tell(const scene *s, const json_t *row) {
+  char speed[200] = "", loss[64] = "";
+  if (json_object_get(row, "loss_measured"))
+    snprintf(loss, sizeof loss, " ( loses %.3f , counted %.3f )", real_of(row, "loss_measured"),
+             real_of(row, "loss_counted"));
+  if (json_is_real(json_object_get(row, "tokens_per_second")))
+    snprintf(speed, sizeof speed, ", %.0f tokens/s%s, %.1f ms a block, makes again %.2f of forward ( %.2f )",
+             real_of(row, "tokens_per_second"), loss, 1e3 * real_of(row, "block_seconds"),
+             real_of(row, "recompute_share_measured"), real_of(row, "recompute_share_counted"));
+  atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
+            s->w->preset, atoll_dtype_name(s->dtype), s->S, json_string_value(json_object_get(row, "policy")),
+            real_of(row, "bsh_bytes"), (int64_t)json_integer_value(json_object_get(row, "max_batch")),
+            real_of(row, "max_batch_over_eager"), speed,
+            json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
+}
+
+/* Told and written at once, so that a run that is ended keeps the rows it has. */
+static atoll_err add_row(scene *s, atoll_policy p, const timing *t) {
+  int64_t batch;
+  ATOLL_TRY(largest_batch(s, p, &batch));
+  int64_t B = most(batch, 1);
+  s->eager_batch = p == ATOLL_POLICY_EAGER ? batch : s->eager_batch;
+  json_t *row =
+      json_pack("{s:s,s:s,s:s,s:I,s:I,s:I,s:I,s:b,s:n,s:f}", "family", s->w->preset, "policy", atoll_policy_name(p),
+                "dtype", atoll_dtype_name(s->dtype), "B", (json_int_t)B, "S", (json_int_t)s->S, "max_batch",
+                (json_int_t)batch, "budget", (json_int_t)s->budget, "counted_only", !s->timed, "tokens_per_second",
+                "max_batch_over_eager", s->eager_batch > 0 ? (double)batch / (double)s->eager_batch : 0.0);
+  if (!row)
+    return atoll_fail(ATOLL_NOMEM, "a row of figures");
+  atoll_err err = add_bytes(s, p, B, row);
+  if (err == ATOLL_OK && s->timed && batch > 0)
+    err = add_time(s, p, t, B, row);
+  if (err != ATOLL_OK) {
+    json_decref(row);
+    return err;
+  }
+  tell(s, row);
+  json_array_append_new(s->rows, row);
+  return bench_write(s->cli, s->out);
+}
+
+static atoll_err run_scene(scene *s) {
   atoll_model_params p;
   timing t = {0};
-  int64_t eager = 0;
-  size_t first = json_array_size(rows);
   atoll_model_params_init(&p);
   snprintf(p.preset, sizeof p.preset, "%s", s->w->preset);
   p.dropout = strncmp(s->w->preset, "llama", 5) ? 0.1 : 0;
@@ -477,13 +490,22 @@ static atoll_err run_scene(scene *s, int full, json_t *rows) {
     atoll_model_destroy(&s->m);
     return ATOLL_OK;
   }
+  double begin = atoll_clock_now();
   s->blocks = atoll_model_layers(s->m) - 2;
-  s->timed = s->w->timed && !s->count && (s->dtype == ATOLL_F32 || s->only_dtype || full);
+  s->timed = s->w->timed && !s->count && (s->dtype == ATOLL_F32 || s->only_dtype || s->full);
+  s->eager_batch = 0, s->eager_rate = 0;
   atoll_err err = s->timed ? time_scene(s, &t) : ATOLL_OK;
-  for (int k = 0; k < ATOLL_POLICIES && err == ATOLL_OK; k++)
-    err = wanted(s, k) ? add_row(s, (atoll_policy)k, &t, full, rows, &eager) : ATOLL_OK;
+  double timing_seconds = atoll_clock_now() - begin;
   if (err == ATOLL_OK)
-    tell(s, rows, first, eager);
+    err = add_row(s, ATOLL_POLICY_EAGER, &t);
+  for (int k = 0; k < ATOLL_POLICIES && err == ATOLL_OK; k++)
+    if (k != ATOLL_POLICY_EAGER && wanted(s, k))
+      err = add_row(s, (atoll_policy)k, &t);
+  if (err == ATOLL_OK)
+    json_array_append_new(json_object_get(s->out, "parts"),
+                          json_pack("{s:s,s:s,s:I,s:f,s:f}", "family", s->w->preset, "dtype",
+                                    atoll_dtype_name(s->dtype), "S", (json_int_t)s->S, "seconds",
+                                    atoll_clock_now() - begin, "timing_seconds", timing_seconds));
   atoll_model_destroy(&s->m);
   return err;
 }
@@ -502,7 +524,7 @@ static void device_close(scene *s) {
   atoll_mem_destroy(&s->e.mem, NULL);
 }
 
-static atoll_err run_lengths(scene *s, int full, json_t *rows) {
+static atoll_err run_lengths(scene *s) {
   static const atoll_dtype dtypes[] = {ATOLL_F32, ATOLL_BF16};
   for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
     s->dtype = dtypes[d];
@@ -512,24 +534,24 @@ static atoll_err run_lengths(scene *s, int full, json_t *rows) {
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
       s->S = lengths[k];
       if (!s->only_length || s->S == s->only_length)
-        ATOLL_TRY(run_scene(s, full, rows));
+        ATOLL_TRY(run_scene(s));
     }
   }
   return ATOLL_OK;
 }
 
-static atoll_err run_works(const char *only, scene *s, int full, json_t *rows) {
+static atoll_err run_works(const char *only, scene *s) {
   const work other = {only, 1, 0, 0};
   int found = 0;
   for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
-    if (only ? strcmp(only, works[i].preset) != 0 : works[i].full && !full)
+    if (only ? strcmp(only, works[i].preset) != 0 : works[i].full && !s->full)
       continue;
     found = 1;
     s->w = &works[i];
-    ATOLL_TRY(run_lengths(s, full, rows));
+    ATOLL_TRY(run_lengths(s));
   }
   s->w = &other;
-  return found ? ATOLL_OK : run_lengths(s, full, rows);
+  return found ? ATOLL_OK : run_lengths(s);
 }
 
 static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
@@ -549,13 +571,19 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
              .count = atoll_cli_value(cli, "count") != NULL,
              .only_length = length,
              .only_dtype = atoll_cli_value(cli, "dtype"),
-             .only = policy ? (int)only : -1};
-  json_t *rows = json_array();
-  json_object_set_new(out, "rows", rows);
+             .only = policy ? (int)only : -1,
+             .full = atoll_cli_value(cli, "full") != NULL,
+             .cli = cli,
+             .out = out,
+             .rows = json_array()};
+  json_object_set_new(out, "rows", s.rows);
+  json_object_set_new(out, "parts", json_array()); /* what took how long */
+  json_object_set_new(out, "complete", json_false());
   atoll_err err = device_open(&s);
   if (err == ATOLL_OK)
-    err = run_works(atoll_cli_value(cli, "preset"), &s, atoll_cli_value(cli, "full") != NULL, rows);
+    err = run_works(atoll_cli_value(cli, "preset"), &s);
   device_close(&s);
+  json_object_set_new(out, "complete", json_boolean(err == ATOLL_OK));
   json_object_set_new(out, "peak_rss", json_integer((json_int_t)atoll_perf_peak_rss()));
   return err;
 }

@@ -26,6 +26,7 @@ static const atoll_cli_flag flags[] = {
     {"steps", "N", "step: measured steps; default 5."},
     {"batch", "B", "step: samples per micro-batch; default 4. calibrate: the only one; default what a plan may use."},
     {"seq", "T", "step, calibrate: tokens per sample; default 256, calibrate: the job's. layers: only this length."},
+    {"alone", NULL, "step: no ceiling beside the steps; for turns with other programs."},
     {"micro-batches", "M", "step: micro-batches per step; default 1, with several ranks 8."},
     {"dtype", "TYPE",
      "step, calibrate: f32 or bf16; default train.dtype of the job. layers: only this; bf16 is not timed otherwise."},
@@ -143,9 +144,9 @@ static void start_ranks(int argc, char **argv) {
   free(args); /* no mpirun: one rank then, whose figures say so */
 }
 
-static atoll_err write_figures(const atoll_cli *cli, json_t *out) {
+static atoll_err write_figures(const atoll_cli *cli, const json_t *out, int last) {
   const char *path = atoll_cli_value(cli, "json");
-  if (!path)
+  if (!path || (!last && !strcmp(path, "-")))
     return ATOLL_OK;
   char *text = json_dumps(out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
   if (!text)
@@ -158,6 +159,8 @@ static atoll_err write_figures(const atoll_cli *cli, json_t *out) {
   free(text);
   return err;
 }
+
+atoll_err bench_write(const atoll_cli *cli, const json_t *out) { return write_figures(cli, out, 0); }
 
 static atoll_err set_dtype(const atoll_cli *cli, atoll_opts *opts) {
   char assignment[64];
@@ -216,7 +219,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
   ATOLL_TRY(choose_products(out));
   atoll_err err = b->run(cli, job, atoll_cli_opts((atoll_cli *)(uintptr_t)cli), out);
   if (err == ATOLL_OK && rank == 0)
-    err = write_figures(cli, out);
+    err = write_figures(cli, out, 1);
   json_decref(out);
   return atoll_agree(MPI_COMM_WORLD, err);
 }

@@ -73,21 +73,27 @@ static double bound_1f1b(const double *forward, const double *backward, int stag
 enum { MOST_STEPS = 256 };
 typedef struct samples {
   int n;
-  double peak_rss; /* after the first step, before the matrices of ceiling samples */
+  double peak_rss; /* before the matrices of ceiling samples: after the first step, or without these after all */
   double seconds[MOST_STEPS], pipeline[MOST_STEPS], tied[MOST_STEPS], update[MOST_STEPS], reduce[MOST_STEPS],
       forward[MOST_STEPS], backward[MOST_STEPS];
 } samples;
+
+/* c NULL: the ceiling is not wanted. */
+static atoll_err sample_ceiling(ceiling *c, int times) {
+  for (int i = 0; c && i < times; i++)
+    ATOLL_TRY(ceiling_sample(c));
+  return ATOLL_OK;
+}
 
 static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s) {
   atoll_step_report r;
   ATOLL_TRY(atoll_trainer_step(t, &r)); /* page faults and first-use choices */
   s->peak_rss = (double)atoll_perf_peak_rss();
-  for (int i = 0; i < ceiling_round(); i++)
-    ATOLL_TRY(ceiling_sample(c));
+  ATOLL_TRY(sample_ceiling(c, ceiling_round()));
   atoll_kernels_profile(1);
   for (s->n = 0; s->n < steps; s->n++) {
     ATOLL_TRY(atoll_trainer_step(t, &r));
-    ATOLL_TRY(ceiling_sample(c));
+    ATOLL_TRY(sample_ceiling(c, 1));
     s->seconds[s->n] = r.seconds;
     s->pipeline[s->n] = r.pipeline;
     s->tied[s->n] = r.tied;
@@ -97,9 +103,9 @@ static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s
     s->backward[s->n] = r.backward;
   }
   atoll_kernels_profile(0);
-  for (int i = 0; i < ceiling_round(); i++)
-    ATOLL_TRY(ceiling_sample(c));
-  return ATOLL_OK;
+  if (!c)
+    s->peak_rss = (double)atoll_perf_peak_rss();
+  return sample_ceiling(c, ceiling_round());
 }
 
 static void set(json_t *out, const char *key, double v) {
@@ -141,11 +147,11 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
   if (rank == 0) {
     double seconds = bench_median(s->seconds, s->n), tokens = (double)(plan->global_batch * plan->seq) / seconds;
     double gflops = 6e-9 * (double)atoll_model_matmul_elements(atoll_trainer_model(t)) * tokens,
-           top = ceiling_gflops(c);
+           top = c ? ceiling_gflops(c) : NAN;
     json_object_set_new(out, "model", json_string(job->model.preset));
     json_object_set_new(out, "dtype", json_string(atoll_dtype_name(plan->dtype)));
     json_object_set_new(out, "ranks", json_integer(size));
-    json_object_set_new(out, "threads", json_integer(c->threads));
+    json_object_set_new(out, "threads", json_integer(atoll_trainer_threads(t)));
     json_object_set_new(out, "B", json_integer((json_int_t)plan->pipeline[0].stage[0].replica[0].micro_batch));
     json_object_set_new(out, "T", json_integer((json_int_t)plan->seq));
     json_object_set_new(out, "micro_batches", json_integer((json_int_t)plan->micro_batches));
@@ -153,7 +159,8 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     set(out, "step_seconds", seconds);
     set(out, "tokens_per_second", tokens);
     set(out, "gflops", gflops);
-    ceiling_report(c, plan->dtype == ATOLL_BF16, out);
+    if (c)
+      ceiling_report(c, plan->dtype == ATOLL_BF16, out);
     set(out, "ceiling_fraction", gflops / top);
     double most = 0;
     for (int r = 0; r < size; r++)
@@ -166,8 +173,11 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     for (int i = 0; i < s->n; i++)
       mean += s->seconds[i] / s->n;
     json_object_set_new(out, "breakdown", breakdown(s->n, mean));
-    atoll_say("step %.3f s , %.0f tokens/s , %.1f GFLOP/s of %.1f ( %.3f ) , peak RSS %.2f GiB", seconds, tokens,
-              gflops, top, gflops / top, most / (1 << 30));
+    char of[64] = "";
+    if (c)
+      snprintf(of, sizeof of, " of %.1f ( %.3f )", top, gflops / top);
+    atoll_say("step %.3f s , %.0f tokens/s , %.1f GFLOP/s%s , peak RSS %.2f GiB", seconds, tokens, gflops, of,
+              most / (1 << 30));
     if (size > 1 && plan->pipelines == 1 && plan->pipeline[0].stages == size) {
       double f[256], b[256], tied = 0;
       json_t *stages = json_array();
@@ -197,7 +207,7 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
 }
 
 static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out) {
-  int rank, size;
+  int rank, size, alone = atoll_cli_value(cli, "alone") != NULL;
   int64_t steps, micro_batches, B, T;
   char dir[400], path[ATOLL_OPT_STRING_MAX];
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -235,10 +245,10 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     err = atoll_trainer_open(MPI_COMM_WORLD, job, opts, &t);
   if (err == ATOLL_OK) {
     ceiling_init(&c, MPI_COMM_WORLD, atoll_trainer_threads(t));
-    err = measure(t, steps, &c, &s);
+    err = measure(t, steps, alone ? NULL : &c, &s);
   }
   if (err == ATOLL_OK)
-    err = report(job, t, &s, &c, out);
+    err = report(job, t, &s, alone ? NULL : &c, out);
   atoll_trainer_close(&t);
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank == 0)

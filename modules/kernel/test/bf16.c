@@ -306,8 +306,8 @@ static void kept_attention(void **state) {
            dropped = make(10, lines * S, 0);
       float *lse = numbers(11, lines, 1), *delta[2] = {numbers(12, lines, 1), numbers(12, lines, 1)};
       uint8_t *mask[2] = {malloc((size_t)(lines * S)), malloc((size_t)(lines * S))};
-      atoll_attention_kept by_ref = {p.f, masks ? dropped.f : NULL, masks ? mask[0] : NULL},
-                           by_cpu = {p.h, masks ? dropped.h : NULL, masks ? mask[1] : NULL};
+      atoll_attention_kept by_ref = {.p = p.f, .dropped = masks ? dropped.f : NULL, .mask = masks ? mask[0] : NULL},
+                           by_cpu = {.p = p.h, .dropped = masks ? dropped.h : NULL, .mask = masks ? mask[1] : NULL};
       OK(cpu.k->attention_forward(cpu.queue, q.h, k.h, v.h, o.h, lse, &s, &drop));
       sync_both();
       same_from(o);

@@ -156,8 +156,95 @@ static void eight_bits(void **state) {
   eight_bits_of("ref");
 }
 
+/* Attention by probabilities in 16 bits: within what is stated, zero where no key is seen; result and gradients from
+ * them are those from scores within 1e-4 of the largest, in either backend. */
+static void coded_attention_of(const char *kernels, int64_t S, int both_ways, const int32_t *lengths) {
+  enum { B = 2, HEADS = 4, KV = 2, D = 10, H = HEADS * D, K = KV * D };
+  struct bench b = bench_open("cpu", kernels, 2), exact = bench_open("cpu", "ref", 1);
+  const int64_t lines = B * HEADS * S, n = B * S * H, m = B * S * K;
+  atoll_attention_shape s = {.B = B,
+                             .S = S,
+                             .heads = HEADS,
+                             .kv_heads = KV,
+                             .head_dim = D,
+                             .scale = 0.4f,
+                             .both_ways = both_ways,
+                             .lengths = lengths};
+  atoll_drop drop = {0.2f, {.seed = 1, .step = 2, .sample = 3, .layer = 4, .site = ATOLL_RNG_DROP_ATTENTION}};
+  float *q = numbers(1, n, 2), *k = numbers(2, m, 2), *v = numbers(3, m, 1), *d_o = numbers(4, n, 1);
+  float *o = numbers(5, n, 0), *again = numbers(6, n, 1), *lse = numbers(7, lines, 0), *unit = numbers(8, lines, 0),
+        *p = numbers(9, lines * S, 1), *delta = numbers(10, lines, 0);
+  float *dq[2] = {numbers(11, n, 1), numbers(12, n, 1)}, *dk[2] = {numbers(13, m, 1), numbers(14, m, 1)},
+        *dv[2] = {numbers(15, m, 1), numbers(16, m, 1)};
+  uint16_t *code = malloc((size_t)(lines * S) * sizeof *code);
+  atoll_attention_kept whole = {.p = p}, coded = {.code = code, .unit = unit};
+  OK(exact.k->attention_forward(exact.queue, q, k, v, o, lse, &s, &drop));
+  OK(exact.k->keep->attention_keep(exact.queue, q, k, lse, &whole, &s, &drop));
+  OK(exact.k->attention_backward(exact.queue, q, k, v, o, lse, d_o, dq[0], dk[0], dv[0], delta, &s, &drop));
+  OK(atoll_queue_sync(exact.queue));
+  memcpy(unit, lse, (size_t)lines * sizeof *unit); /* in place */
+  OK(b.k->keep->attention_keep(b.queue, q, k, unit, &coded, &s, &drop));
+  OK(b.k->keep->attention_of_kept(b.queue, v, &coded, again, &s, &drop));
+  OK(b.k->keep->attention_backward(b.queue, q, k, v, again, &coded, d_o, dq[1], dk[1], dv[1], delta, &s, &drop));
+  OK(atoll_queue_sync(b.queue));
+  for (int64_t i = 0; i < lines * S; i++) {
+    double back = (double)code[i] * code[i] * unit[i / S], step = 1.01 * sqrt(unit[i / S]);
+    if (!(p[i] > 0 ? fabs(back - p[i]) <= step * (sqrt(p[i]) + step) + (sqrt((double)S) * step + 1e-6) * p[i]
+                   : code[i] == 0))
+      fail_msg("%s, %lld tokens: probability %g came back as %g, unit %g", kernels, (long long)S, p[i], back,
+               unit[i / S]);
+  }
+  close_to("o again", again, o, n, 1e-4);
+  for (int64_t i = 0; i < n && S == 1; i++) /* one key: its score changes nothing */
+    assert_true(fabsf(dq[1][i]) < 1e-5f && fabsf(dk[1][i % m]) < 1e-5f);
+  if (S > 1) {
+    close_to("dq from codes", dq[1], dq[0], n, 1e-4);
+    close_to("dk from codes", dk[1], dk[0], m, 1e-4);
+  }
+  close_to("dv from codes", dv[1], dv[0], m, 1e-4);
+  float *const wide[] = {q, d_o, o, again, dq[0], dq[1]}, *const narrow[] = {k, v, dk[0], dk[1], dv[0], dv[1]};
+  for (int i = 0; i < 6; i++)
+    drop_numbers(wide[i], n), drop_numbers(narrow[i], m);
+  drop_numbers(lse, lines), drop_numbers(unit, lines), drop_numbers(delta, lines), drop_numbers(p, lines * S);
+  free(code);
+  bench_close(&b);
+  bench_close(&exact);
+}
+
+static void coded_attention(void **state) {
+  (void)state;
+  static const int64_t lengths[] = {1, 17, 127};
+  for (int i = 0; i < 3; i++)
+    for (int both_ways = 0; both_ways < 2; both_ways++) {
+      const int32_t some[] = {(int32_t)lengths[i], (int32_t)(lengths[i] + 1) / 2};
+      coded_attention_of("cpu", lengths[i], both_ways, both_ways ? some : NULL);
+      coded_attention_of("ref", lengths[i], both_ways, both_ways ? some : NULL);
+    }
+}
+
+/* A score that is not a number is not hidden by the codes. */
+static void coded_nan(void **state) {
+  (void)state;
+  const char *const names[] = {"cpu", "ref"};
+  for (int i = 0; i < 2; i++) {
+    struct bench b = bench_open("cpu", names[i], 1);
+    float x[3] = {1, NAN, 1}, one[3] = {1, 1, 1}, o[3], unit[3];
+    uint16_t code[9];
+    atoll_attention_shape s = {.B = 1, .S = 3, .heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1};
+    atoll_attention_kept coded = {.code = code, .unit = unit};
+    atoll_drop none = {0};
+    OK(b.k->attention_forward(b.queue, x, one, one, o, unit, &s, &none));
+    OK(b.k->keep->attention_keep(b.queue, x, one, unit, &coded, &s, &none));
+    OK(b.k->keep->attention_of_kept(b.queue, one, &coded, o, &s, &none));
+    OK(atoll_queue_sync(b.queue));
+    assert_true(isfinite(o[0]) && isnan(o[1]) && isfinite(o[2]));
+    bench_close(&b);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(root_of_gelu), cmocka_unit_test(published_form),
-                                     cmocka_unit_test(eight_bits)};
+                                     cmocka_unit_test(eight_bits), cmocka_unit_test(coded_attention),
+                                     cmocka_unit_test(coded_nan)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

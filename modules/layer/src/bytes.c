@@ -212,9 +212,11 @@ static const atoll_sym *op_flops(const atoll_model *m, const program *p, const p
       atoll_sym_mul(pool, atoll_sym_var(pool, "B", ATOLL_SYM_INT), atoll_sym_var(pool, "S", ATOLL_SYM_INT));
   if (o->kind == OP_LINEAR)
     return atoll_sym_mul(pool, rows, atoll_sym_int(pool, 2 * p->value[o->in[0]].width * p->value[o->out].width));
-  if (o->kind != OP_ATTENTION && o->kind != OP_ATTENTION_KEPT)
+  if (o->kind != OP_ATTENTION && o->kind != OP_ATTENTION_KEPT && o->kind != OP_ATTENTION_AGAIN)
     return atoll_sym_int(pool, 0);
   int64_t each = (atoll_model_causal(m) ? 2 : 4) * p->value[o->out].width;
+  if (o->kind == OP_ATTENTION_AGAIN) /* one of two products */
+    each /= 2;
   return atoll_sym_mul(pool, atoll_sym_mul(pool, rows, atoll_sym_var(pool, "S", ATOLL_SYM_INT)),
                        atoll_sym_int(pool, each));
 }

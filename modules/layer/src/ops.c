@@ -273,7 +273,8 @@ static atoll_err hat_weight(const op_run *r) {
 
 static atoll_attention_kept kept_of(const op_run *r) {
   int masks = r->op->extra[2] != NO_VALUE;
-  return (atoll_attention_kept){extra_of(r, 1), masks ? extra_of(r, 2) : NULL, masks ? extra_of(r, 3) : NULL};
+  return (atoll_attention_kept){
+      .p = extra_of(r, 1), .dropped = masks ? extra_of(r, 2) : NULL, .mask = masks ? extra_of(r, 3) : NULL};
 }
 
 static atoll_err attention_kept_forward(const op_run *r) {
@@ -293,6 +294,42 @@ static atoll_err attention_kept_input(const op_run *r) {
   return KEEP->attention_backward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r), &kept,
                                   d_out(r), part_of(r, 0, 1), part_of(r, 1, 1), part_of(r, 2, 1), r->at[r->op->scratch],
                                   &shape, &drop);
+}
+
+static atoll_attention_kept codes_of(const op_run *r) {
+  return (atoll_attention_kept){.code = extra_of(r, 1), .unit = extra_of(r, 0)};
+}
+
+static atoll_err attention_coded_forward(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  atoll_attention_kept kept = codes_of(r);
+  ATOLL_TRY(attention_forward(r)); /* its log-sum-exp lies where the units will */
+  if (!r->l->c->train)
+    return ATOLL_OK;
+  return KEEP->attention_keep(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), kept.unit, &kept, &shape, &drop);
+}
+
+static atoll_err attention_coded_input(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  atoll_attention_kept kept = codes_of(r);
+  return KEEP->attention_backward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r), &kept,
+                                  d_out(r), part_of(r, 0, 1), part_of(r, 1, 1), part_of(r, 2, 1), r->at[r->op->scratch],
+                                  &shape, &drop);
+}
+
+/* Values lie alone, or behind queries and keys in each row. */
+static atoll_err attention_again_forward(const op_run *r) {
+  atoll_attention_shape shape = shape_of(r);
+  atoll_drop drop = drop_here(r);
+  int64_t row = width(r, r->op->in[2]), H = width(r, r->op->out);
+  const char *values = in_of(r, 2);
+  if (row > H)
+    values += (size_t)(2 * H) * atoll_dtype_bytes(KERNELS->dtype);
+  shape.kv_row = row;
+  atoll_attention_kept kept = {.code = r->at[r->op->in[0]], .unit = r->at[r->op->in[1]]};
+  return KEEP->attention_of_kept(QUEUE, values, &kept, out_of(r), &shape, &drop);
 }
 
 static atoll_err root_forward(const op_run *r) {
@@ -347,6 +384,9 @@ const op_type op_types[OP_KINDS] = {
     [OP_AFFINE] = {0, 0, 0, 0, affine_forward, NULL, NULL},
     [OP_ATTENTION_KEPT] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_kept_forward, attention_kept_input,
                            NULL},
+    [OP_ATTENTION_CODED] = {1, 0, NEED_IN | NEED_OUT | NEED_EXTRA, 0, attention_coded_forward, attention_coded_input,
+                            NULL},
+    [OP_ATTENTION_AGAIN] = {1, 0, 0, 0, attention_again_forward, NULL, NULL},
     [OP_GELU_ROOT] = {0, 1, NEED_EXTRA, 0, root_forward, root_input, NULL},
     [OP_SQUARE] = {0, 0, 0, 0, square_forward, NULL, NULL},
     [OP_RESIDUAL_MASK] = {1, 0, NEED_EXTRA, 0, residual_mask_forward, residual_mask_input, NULL},

@@ -14,6 +14,7 @@ enum { PROGRAM_VALUES = 40, PROGRAM_OPS = 24 };
 typedef enum value_type {
   VALUE_MODEL, /* the element type of the kernels */
   VALUE_FLOAT, /* statistics, whatever the element type */
+  VALUE_CODE,  /* 16 bits */
   VALUE_BYTE
 } value_type;
 
@@ -48,14 +49,16 @@ typedef enum op_kind {
   OP_RESIDUAL,
   OP_MLP, /* two products and the GELU or gate between them, pipelined; second: those of the second product */
   /* what policies put in place of these, or beside them (kernel_keep.h) */
-  OP_NORM_HAT,       /* a norm that keeps what it normalised: extra[0], and 1/deviation: extra[1] */
-  OP_AFFINE,         /* and its result from that */
-  OP_ATTENTION_KEPT, /* attention that keeps S x S values: extra[1] probabilities, extra[2..3] those dropped, the mask
-                      */
-  OP_GELU_ROOT,      /* GELU that keeps its root: extra[0] */
-  OP_SQUARE,         /* and its result from that */
-  OP_RESIDUAL_MASK,  /* a residual that keeps its dropout's mask: extra[0] */
-  OP_PACK,           /* 8 bits of in[0]; extra[0]: scale of the row */
+  OP_NORM_HAT,        /* a norm that keeps what it normalised: extra[0], and 1/deviation: extra[1] */
+  OP_AFFINE,          /* and its result from that */
+  OP_ATTENTION_KEPT,  /* attention that keeps S x S values: extra[1] probabilities, extra[2..3] those dropped, the mask
+                       */
+  OP_ATTENTION_CODED, /* attention that keeps probabilities in 16 bits: extra[1] codes, extra[0] units */
+  OP_ATTENTION_AGAIN, /* and its result from these: in[0] codes, in[1] units, and in[2] values */
+  OP_GELU_ROOT,       /* GELU that keeps its root: extra[0] */
+  OP_SQUARE,          /* and its result from that */
+  OP_RESIDUAL_MASK,   /* a residual that keeps its dropout's mask: extra[0] */
+  OP_PACK,            /* 8 bits of in[0]; extra[0]: scale of the row */
   OP_UNPACK,
   OP_KINDS
 } op_kind;
@@ -86,11 +89,12 @@ typedef struct program_op {
 
 /* How a policy wants operations to keep what backward needs. */
 enum {
-  STYLE_SOFTMAX = 1, /* attention: probabilities */
+  STYLE_SOFTMAX = 1, /* attention: probabilities, as elements */
   STYLE_MASKS = 2,   /* dropout: masks, and what attention's made of the probabilities */
   STYLE_HAT = 4,     /* norms: what they normalised, instead of input and output */
   STYLE_ROOT = 8,    /* GELU: its root, instead of input and output */
-  STYLE_PACK = 16    /* the MLP before its nonlinearity: in 8 bits */
+  STYLE_PACK = 16,   /* the MLP before its nonlinearity: in 8 bits */
+  STYLE_CODES = 32   /* attention: probabilities in 16 bits, instead of its result */
 };
 
 typedef struct program {

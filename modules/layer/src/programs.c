@@ -87,15 +87,26 @@ static int put_mlp(program *p, int in, int weight, int bias, int second_weight, 
   return o->out = put_value(p, ROLE_PASSING, VALUE_MODEL, p->value[in].width);
 }
 
-/* By heads: each tensor rank has its share of them. */
-static int put_attention(program *p, int qkv, int64_t heads, int64_t width, int drops) {
-  program_op *o = put_op(p, p->style & STYLE_SOFTMAX ? OP_ATTENTION_KEPT : OP_ATTENTION, qkv, NO_VALUE);
+/* By heads: each tensor rank has its share of them. k and v may be in q. */
+static int put_attention(program *p, int q, int k, int v, int64_t heads, int64_t width, int drops) {
+  int coded = p->style & STYLE_CODES;
+  program_op *o = put_op(p,
+                         coded                      ? OP_ATTENTION_CODED
+                         : p->style & STYLE_SOFTMAX ? OP_ATTENTION_KEPT
+                                                    : OP_ATTENTION,
+                         q, k);
   heads /= p->way.tensor, width /= p->way.tensor;
+  o->in[2] = v;
   o->site = ATOLL_RNG_DROP_ATTENTION, o->drops = drops;
   o->out = put_value(p, ROLE_O, VALUE_MODEL, width);
-  o->extra[0] = put_value(p, ROLE_STAT, VALUE_FLOAT, heads);
+  o->extra[0] = put_value(p, coded ? ROLE_KEPT : ROLE_STAT, VALUE_FLOAT, heads);
   if (p->style & STYLE_SOFTMAX)
     o->extra[1] = put_square(p, VALUE_MODEL, heads);
+  if (coded) {
+    o->extra[1] = put_square(p, VALUE_CODE, heads);
+    put_again(p, o->out, OP_ATTENTION_AGAIN, o->extra[1], o->extra[0]);
+    p->op[p->again[o->out]].in[2] = v == NO_VALUE ? q : v;
+  }
   if (p->style & STYLE_MASKS && drops) {
     o->extra[2] = put_square(p, VALUE_MODEL, heads);
     o->extra[3] = put_square(p, VALUE_BYTE, heads);
@@ -144,7 +155,7 @@ static void gpt2(const atoll_model_params *c, program *p) {
   int ln1 = put_norm(p, x, LN1_W, LN1_B);
   int qkv = put_columns(p, ln1, QKV_W, QKV_B, ROLE_QKV, 3 * H);
   p->op[p->ops - 1].parts = 3;
-  int o = put_attention(p, qkv, c->heads, H, drops);
+  int o = put_attention(p, qkv, NO_VALUE, NO_VALUE, c->heads, H, drops);
   int z1 = put_rows(p, o, PROJ_W, PROJ_B, H);
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int ln2 = put_norm(p, r1, LN2_W, LN2_B);
@@ -167,10 +178,7 @@ static int put_heads(program *p, const atoll_model_params *c, int in, const int 
     part[i] = put_columns(p, in, weight[i], bias[i], ROLE_QKV, heads[i] * D);
     p->op[p->ops - 1].turned_heads = turned && i < 2 ? heads[i] / p->way.tensor : 0;
   }
-  int o = put_attention(p, part[0], c->heads, c->width, c->dropout > 0);
-  p->op[p->ops - 1].in[1] = part[1];
-  p->op[p->ops - 1].in[2] = part[2];
-  return o;
+  return put_attention(p, part[0], part[1], part[2], c->heads, c->width, c->dropout > 0);
 }
 
 /* Has no inverse, so where GELU would keep its root this keeps both inputs. */
@@ -243,7 +251,6 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
 
 #define KEEP(role) (1u << ROLE_##role)
 #define KEEP_ALL   (KEEP(X) | KEEP(NORM) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F) | KEEP(G))
-#define TEMPO      (KEEP(QKV) | KEEP(O)), 0, STYLE_HAT | STYLE_ROOT
 
 static const struct policy {
   const char *name;
@@ -253,8 +260,8 @@ static const struct policy {
 } policies[ATOLL_POLICIES] = {
     [ATOLL_POLICY_EAGER] = {"eager", KEEP_ALL, 0, STYLE_SOFTMAX | STYLE_MASKS},
     [ATOLL_POLICY_EAGER_FLASH] = {"eager_flash", KEEP_ALL, 1, 0},
-    [ATOLL_POLICY_TEMPO] = {"tempo", TEMPO | STYLE_SOFTMAX},
-    [ATOLL_POLICY_TEMPO_FLASH] = {"tempo_flash", TEMPO},
+    [ATOLL_POLICY_TEMPO] = {"tempo", KEEP(QKV), 0, STYLE_HAT | STYLE_ROOT | STYLE_CODES},
+    [ATOLL_POLICY_TEMPO_FLASH] = {"tempo_flash", KEEP(QKV) | KEEP(O), 0, STYLE_HAT | STYLE_ROOT},
     [ATOLL_POLICY_EXACT20] = {"exact20", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM) | KEEP(F), 1, 0},
     [ATOLL_POLICY_EXACT18] = {"exact18", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(F), 0, 0},
     [ATOLL_POLICY_EXACT16_LOSSY] = {"exact16_lossy", KEEP(X) | KEEP(QKV) | KEEP(O) | KEEP(STREAM), 0, STYLE_PACK},
@@ -342,7 +349,7 @@ void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy policy, int6
     op_kind kind = p.maker[v] < 0 ? OP_KINDS : p.op[p.maker[v]].kind;
     if (!p.kept[v])
       continue;
-    if (role == ROLE_QKV || kind == OP_ATTENTION || kind == OP_ATTENTION_KEPT)
+    if (role == ROLE_QKV || kind == OP_ATTENTION || kind == OP_ATTENTION_KEPT || kind == OP_ATTENTION_CODED)
       *attention += p.value[v].width;
     else if (role == ROLE_F || role == ROLE_G || kind == OP_GELU_ROOT || kind == OP_LINEAR)
       *mlp += p.value[v].width;

@@ -38,7 +38,7 @@ typedef struct builder {
 
 static int64_t value_bytes(const program *p, int value) {
   value_type t = p->value[value].type;
-  return t == VALUE_BYTE ? 1 : t == VALUE_FLOAT ? (int64_t)sizeof(float) : p->element;
+  return t == VALUE_BYTE ? 1 : t == VALUE_CODE ? 2 : t == VALUE_FLOAT ? (int64_t)sizeof(float) : p->element;
 }
 
 static void add_piece(layer_pieces *p, int64_t row, int64_t row_s) {

@@ -106,30 +106,38 @@ static void huge(void **state) {
   }
 }
 
-/* Values that a block keeps per element of B S H, and products that it repeats in twelfths of its own; statistics of
- * norms come on top, and log-sum-exp where attention is not repeated. */
+/* Values that a block keeps per element of B S H, further bytes per element, bytes of S x S values per head, and
+ * products that it repeats in twelfths of its own; of attention in halves. Statistics come on top: of norms two numbers
+ * a row, or one where what they normalised is kept; a number per row and head of attention where that or its
+ * log-sum-exp is kept; the row's scale of 8 bits. */
 static void policies(void **state) {
   (void)state;
+  enum { A = 4 };
   static const struct {
     atoll_policy policy;
-    int values, twelfths, attention;
+    int values, bytes, square, square_bytes, twelfths, attention, statistics;
   } table[] = {
-      {ATOLL_POLICY_EAGER_FLASH, 16, 0, 0}, {ATOLL_POLICY_EXACT20, 10, 0, 0}, {ATOLL_POLICY_EXACT18, 9, 1, 0},
-      {ATOLL_POLICY_EXACT12, 6, 4, 0},      {ATOLL_POLICY_EXACT10, 5, 5, 0},  {ATOLL_POLICY_EXACT6, 3, 7, 0},
-      {ATOLL_POLICY_EXACT4, 2, 8, 0},       {ATOLL_POLICY_EXACT2, 1, 8, 1},
+      {ATOLL_POLICY_EAGER_FLASH, 16, 0, 0, 0, 0, 0, 4 + A}, {ATOLL_POLICY_EXACT20, 10, 0, 0, 0, 0, 0, 4 + A},
+      {ATOLL_POLICY_EXACT18, 9, 0, 0, 0, 1, 0, 4 + A},      {ATOLL_POLICY_EXACT12, 6, 0, 0, 0, 4, 0, 4 + A},
+      {ATOLL_POLICY_EXACT10, 5, 0, 0, 0, 5, 0, 4 + A},      {ATOLL_POLICY_EXACT6, 3, 0, 0, 0, 7, 0, 4 + A},
+      {ATOLL_POLICY_EXACT4, 2, 0, 0, 0, 8, 0, 4 + A},       {ATOLL_POLICY_EXACT2, 1, 0, 0, 0, 8, 2, 4},
+      {ATOLL_POLICY_EAGER, 16, 2, 2, 1, 0, 0, 4 + A},       {ATOLL_POLICY_TEMPO, 9, 0, 0, 2, 0, 1, 2 + A},
+      {ATOLL_POLICY_TEMPO_FLASH, 10, 0, 0, 0, 0, 0, 2 + A}, {ATOLL_POLICY_EXACT16_LOSSY, 6, 4, 0, 0, 0, 0, 5 + A},
   };
+  assert_int_equal(sizeof table / sizeof *table, ATOLL_POLICIES);
   const atoll_dtype dtype[] = {ATOLL_F32, ATOLL_BF16};
   for (size_t k = 0; k < 2 * sizeof table / sizeof *table; k++) {
     size_t i = k / 2;
-    atoll_model *m = model_in(dtype[k % 2], 2, 64, 4, 67, 64, 0);
+    int64_t element = (int64_t)atoll_dtype_bytes(dtype[k % 2]);
+    atoll_model *m = model_in(dtype[k % 2], 2, 64, A, 67, 64, 0.1);
     atoll_syms *pool = NULL;
     OK(atoll_syms_create(&pool));
     int64_t B = 4, S = 16, R = B * S, H = 64;
-    int64_t statistics = 4 * R, lse = table[i].attention ? 0 : 4 * R;
     assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, table[i].policy, 1), B, S),
-                     (int64_t)atoll_dtype_bytes(dtype[k % 2]) * table[i].values * R * H + 4 * (statistics + lse));
+                     (element * table[i].values + table[i].bytes) * R * H +
+                         (element * table[i].square + table[i].square_bytes) * A * R * S + 4 * table[i].statistics * R);
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 1, table[i].policy), B, S),
-                     table[i].twelfths * 2 * R * H * H + table[i].attention * 2 * R * S * H);
+                     table[i].twelfths * 2 * R * H * H + table[i].attention * R * S * H);
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 0, table[i].policy), B, S), 0);
     atoll_syms_destroy(&pool);
     atoll_model_destroy(&m);

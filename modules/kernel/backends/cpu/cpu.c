@@ -219,21 +219,23 @@ static atoll_err cpu_rmsnorm_backward_weight(int threads, const element *dy, con
 
 /* ---- attention: the heads of one sample that share keys and values at a time ---- */
 
-enum pass { PASS_FORWARD, PASS_BACKWARD, PASS_KEEP };
-
 /* `all` points at the first sample's first head. */
 static struct cpu_attention share_of(const struct cpu_attention *all, const atoll_attention_shape *s, int64_t b,
-                                     int64_t kv, enum pass pass) {
+                                     int64_t kv, enum cpu_pass pass) {
   struct cpu_attention a = *all;
   int64_t q = b * s->S * a.q_row + kv * a.heads * a.D, k = b * s->S * a.kv_row + kv * a.D;
   int64_t o = b * s->S * a.o_row + kv * a.heads * a.D, line = (b * s->heads + kv * a.heads) * s->S;
   a.first = s->first_head + kv * a.heads;
   a.keys = s->lengths ? s->lengths[b] : s->S;
-  a.q += q, a.k += k, a.v += k;
+  a.v += k;
+  if (pass != PASS_OF_KEPT)
+    a.q += q, a.k += k;
   if (a.p)
     a.p += line * s->S;
   if (a.mask)
     a.dropped += line * s->S, a.mask += line * s->S;
+  if (a.code)
+    a.code += line * s->S, a.unit += line;
   if (a.lse)
     a.lse += line;
   if (pass == PASS_BACKWARD) {
@@ -241,12 +243,14 @@ static struct cpu_attention share_of(const struct cpu_attention *all, const atol
     a.dq += q, a.dk += k, a.dv += k;
   } else if (pass == PASS_FORWARD) {
     a.o_out += o, a.lse_out += line;
+  } else if (pass == PASS_OF_KEPT) {
+    a.o_out += o;
   }
   return a;
 }
 
 static atoll_err attention(int threads, struct cpu_attention *all, const atoll_attention_shape *s,
-                           const atoll_drop *drop, enum pass pass) {
+                           const atoll_drop *drop, enum cpu_pass pass) {
   const struct cpu_vec *v = cpu_vec_best();
   int64_t tasks = s->B * s->kv_heads;
   if (tasks == 0 || s->S == 0)
@@ -256,7 +260,7 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
   all->both_ways = s->both_ways, all->scale = s->scale;
   all->threshold = drop_threshold(drop->p), all->keep_scale = drop_scale(drop->p);
   int n = team(threads, tasks);
-  int64_t each = v->attention_scratch(s->S, s->head_dim, pass != PASS_FORWARD);
+  int64_t each = v->attention_scratch(s->S, s->head_dim, pass);
   each = (each + 15) / 16 * 16;
   float *scratch = aligned_alloc(64, (size_t)(each * n) * sizeof *scratch);
   if (!scratch)
@@ -276,6 +280,8 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
         v->attention_backward(&a);
       else if (pass == PASS_KEEP)
         v->keep.attention(&a);
+      else if (pass == PASS_OF_KEPT)
+        v->keep.attention_of_kept(&a);
       else
         v->attention_forward(&a);
     }
@@ -309,9 +315,22 @@ static atoll_err cpu_attention_backward(int threads, const element *query, const
 
 atoll_err KEEP(attention)(int threads, const element *query, const element *key, const float *lse,
                           const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
-  struct cpu_attention a = {
-      .q = query, .k = key, .v = key, .lse = lse, .p = kept->p, .dropped = kept->dropped, .mask = kept->mask};
+  struct cpu_attention a = {.q = query,
+                            .k = key,
+                            .v = key,
+                            .lse = lse,
+                            .p = kept->p,
+                            .dropped = kept->dropped,
+                            .mask = kept->mask,
+                            .code = kept->code,
+                            .unit = kept->unit};
   return attention(threads, &a, s, drop, PASS_KEEP);
+}
+
+atoll_err KEEP(attention_of_kept)(int threads, const element *values, const atoll_attention_kept *kept, element *o,
+                                  const atoll_attention_shape *s, const atoll_drop *drop) {
+  struct cpu_attention a = {.v = values, .o_out = o, .code = kept->code, .unit = kept->unit};
+  return attention(threads, &a, s, drop, PASS_OF_KEPT);
 }
 
 atoll_err KEEP(attention_backward)(int threads, const element *query, const element *key, const element *values,
@@ -329,7 +348,9 @@ atoll_err KEEP(attention_backward)(int threads, const element *query, const elem
                             .delta = delta,
                             .p = kept->p,
                             .dropped = kept->dropped,
-                            .mask = kept->mask};
+                            .mask = kept->mask,
+                            .code = kept->code,
+                            .unit = kept->unit};
   return attention(threads, &a, s, drop, PASS_BACKWARD);
 }
 

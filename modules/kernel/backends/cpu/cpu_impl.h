@@ -64,15 +64,21 @@ struct cpu_attention {
   float scale;
   element *p, *dropped; /* S x S values that are kept, or NULL */
   uint8_t *mask;
+  uint16_t *code;
+  float *unit;
   const atoll_rng_key *key; /* NULL: no dropout */
   uint32_t threshold;
   float keep_scale;
   float *scratch; /* attention_scratch() floats of this thread */
 };
 
+/* What attention is asked for: o; gradients; the S x S values that are kept; o from these. */
+enum cpu_pass { PASS_FORWARD, PASS_BACKWARD, PASS_KEEP, PASS_OF_KEPT };
+
 /* Kernels of memory policies (vec_keep.inc). */
 struct cpu_keep {
   void (*attention)(const struct cpu_attention *a);
+  void (*attention_of_kept)(const struct cpu_attention *a);
   void (*scale_into)(const element *x, float rstd, element *dx, int64_t C, int accumulate);
   void (*gelu_root)(const element *x, element *t, int64_t n, int erf);
   void (*gelu_of_root)(const element *t, element *y, int64_t n, int erf);
@@ -120,7 +126,7 @@ struct cpu_vec {
   void (*adamw)(float *w, const float *g, float *m, float *v, element *rounded, const uint32_t *bits, int64_t n,
                 const atoll_adamw *p);
   void (*copy_weights)(const float *w, element *y, const uint32_t *bits, int64_t n);
-  int64_t (*attention_scratch)(int64_t S, int64_t D, int backward);
+  int64_t (*attention_scratch)(int64_t S, int64_t D, enum cpu_pass pass);
   void (*attention_forward)(const struct cpu_attention *a);
   void (*attention_backward)(const struct cpu_attention *a);
   void (*decode_linear)(const float *x, const float *w, const float *b, float *y, int64_t R, int64_t I, int64_t O,

@@ -259,12 +259,19 @@ static atoll_err ref_attention_forward(int threads, const float *query, const fl
   return ATOLL_OK;
 }
 
+/* A kept probability. */
+static double kept_value(const atoll_attention_kept *kept, int64_t line, int64_t S, int64_t k) {
+  if (!kept->code)
+    return ((const float *)kept->p)[line * S + k];
+  double root = kept->code[line * S + k];
+  return root * root * kept->unit[line];
+}
+
 /* With P the probabilities, M the scaled mask: O = (P M) V, dP = (dO V^T) M, delta = sum_k P dP = dO . O, dS = P (dP -
  * delta). Adds one head's share to dk, dv [S, D]. P comes from lse, or is what was kept [S, S]; and so the mask. */
 static void head_backward(const struct head *h, const float *o, int64_t o_row, const float *lse,
                           const atoll_attention_kept *kept, const float *d_o, float *dq, float *delta, double *dk,
                           double *dv, double *row, const atoll_drop *drop, const atoll_rng_key *rng, int64_t first) {
-  const float *kept_p = kept ? kept->p : NULL;
   const uint8_t *mask = kept ? kept->mask : NULL;
   int64_t D = h->D;
   for (int64_t q = 0; q < h->S; q++) {
@@ -276,7 +283,7 @@ static void head_backward(const struct head *h, const float *o, int64_t o_row, c
     int64_t keys = scores(h, q, row);
     for (int64_t k = 0; k < keys; k++) {
       const float *vk = h->v + k * h->kv_row;
-      double p = kept_p ? kept_p[q * h->S + k] : exp(row[k] - lse[q]), dp = 0;
+      double p = kept ? kept_value(kept, q, h->S, k) : exp(row[k] - lse[q]), dp = 0;
       double m = mask ? mask[q * h->S + k] * drop_scale(drop->p) : keep(drop, rng, first + q * h->S + k);
       for (int64_t d = 0; d < D; d++) {
         dp += (double)doq[d] * vk[d];
@@ -295,12 +302,14 @@ static void head_backward(const struct head *h, const float *o, int64_t o_row, c
   }
 }
 
-/* Kept values from element `at` on. */
-static atoll_attention_kept kept_of(const atoll_attention_kept *kept, int64_t at) {
+/* Kept values from a row on. */
+static atoll_attention_kept kept_of(const atoll_attention_kept *kept, int64_t line, int64_t S) {
   atoll_attention_kept none = {0};
   if (!kept)
     return none;
-  return (atoll_attention_kept){(float *)kept->p + at, NULL, kept->mask ? kept->mask + at : NULL};
+  if (kept->code)
+    return (atoll_attention_kept){.code = kept->code + line * S, .unit = kept->unit + line};
+  return (atoll_attention_kept){.p = (float *)kept->p + line * S, .mask = kept->mask ? kept->mask + line * S : NULL};
 }
 
 /* From lse, or from what was kept. */
@@ -319,7 +328,7 @@ static atoll_err backward(const float *query, const float *key, const float *val
       for (int64_t h = g * group; h < (g + 1) * group; h++) {
         struct head head = head_of(s, b, h, query, key, value);
         int64_t at = b * S * H + h * D, line = (b * s->heads + h) * S;
-        atoll_attention_kept of_head = kept_of(kept, line * S);
+        atoll_attention_kept of_head = kept_of(kept, line, S);
         head_backward(&head, o + at, H, kept ? NULL : lse + line, kept ? &of_head : NULL, d_o + at,
                       dquery + (head.q - query), delta + line, dk, dv, row, drop, &rng, (s->first_head + h) * S * S);
       }
@@ -344,6 +353,17 @@ static atoll_err ref_attention_backward(int threads, const float *query, const f
 
 /* ---- attention that keeps S x S values ---- */
 
+static void encode(const double *p, int64_t keys, int64_t S, uint16_t *code, float *unit) {
+  double most = 0, sum = 0;
+  for (int64_t k = 0; k < keys; k++)
+    most = fmax(most, p[k]);
+  for (int64_t k = 0; k < S; k++) {
+    code[k] = k < keys && most > 0 ? (uint16_t)lround(sqrt(p[k] / most) * UINT16_MAX) : 0;
+    sum += (double)code[k] * code[k];
+  }
+  *unit = most > 0 ? (float)(1 / sum) : NAN; /* not numbers, which must show */
+}
+
 atoll_err ref_keep_attention(int threads, const float *query, const float *key, const float *lse,
                              const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
   (void)threads;
@@ -355,10 +375,16 @@ atoll_err ref_keep_attention(int threads, const float *query, const float *key, 
     atoll_rng_key rng = drop_key(drop, b);
     struct head head = head_of(s, b, h, query, key, key);
     int64_t keys = scores(&head, q, row);
+    for (int64_t k = 0; k < keys; k++)
+      row[k] = exp(row[k] - lse[line]);
+    if (kept->code) {
+      encode(row, keys, s->S, kept->code + line * s->S, kept->unit + line);
+      continue;
+    }
     float *p = (float *)kept->p + line * s->S;
     for (int64_t k = 0; k < s->S; k++) {
       double m = keep(drop, &rng, ((s->first_head + h) * s->S + q) * s->S + k);
-      p[k] = k < keys ? (float)exp(row[k] - lse[line]) : 0;
+      p[k] = k < keys ? (float)row[k] : 0;
       if (!kept->mask)
         continue;
       kept->mask[line * s->S + k] = k < keys && m > 0;
@@ -366,6 +392,25 @@ atoll_err ref_keep_attention(int threads, const float *query, const float *key, 
     }
   }
   free(row);
+  return ATOLL_OK;
+}
+
+atoll_err ref_keep_attention_of_kept(int threads, const float *value, const atoll_attention_kept *kept, float *o,
+                                     const atoll_attention_shape *s, const atoll_drop *drop) {
+  (void)threads;
+  int64_t D = s->head_dim;
+  for (int64_t line = 0; line < s->B * s->heads * s->S; line++) {
+    int64_t b = line / s->S / s->heads, h = line / s->S % s->heads, q = line % s->S;
+    atoll_rng_key rng = drop_key(drop, b);
+    struct head head = head_of(s, b, h, value, value, value);
+    for (int64_t d = 0; d < D; d++) {
+      double acc = 0;
+      for (int64_t k = 0; k < seen(&head, q); k++)
+        acc += kept_value(kept, line, s->S, k) * keep(drop, &rng, ((s->first_head + h) * s->S + q) * s->S + k) *
+               head.v[k * s->kv_row + d];
+      o[((b * s->S + q) * s->heads + h) * D + d] = (float)acc;
+    }
+  }
   return ATOLL_OK;
 }
 

@@ -7,19 +7,27 @@
 
 ATOLL_BEGIN_C
 
-/** S x S values of attention, each [B, heads, S, S], zero where a query sees no key: probabilities before dropout; and
- * what frameworks keep beside them, after dropout and which were kept (1) or dropped (0), or NULL both. */
+/** S x S values of attention, each [B, heads, S, S], zero where a query sees no key. Probabilities before dropout, as
+ * elements `p`; beside them what frameworks keep, after dropout and which were kept (1) or dropped (0), or NULL both.
+ * Or, without p, these probabilities in 16 bits: unit code^2, the row's largest code 65535, and unit [B, heads, S] such
+ * that the row adds up to 1, for gradients of its scores then add up to 0 as they must. Error of one: sqrt(p unit), and
+ * a part of at most sqrt(S unit), as all of the row are stretched alike. */
 typedef struct atoll_attention_kept {
   void *p, *dropped;
   uint8_t *mask;
+  uint16_t *code;
+  float *unit;
 } atoll_attention_kept;
 
 typedef struct atoll_keep_kernels {
-  /* behind attention_forward(): fills `kept`, from its lse */
+  /* behind attention_forward(): fills `kept`, from its lse, which may lie where unit does */
   atoll_err (*attention_keep)(atoll_queue *q, const void *query, const void *key, const float *lse,
                               const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop);
-  /* attention_backward() from `kept` instead of scores and lse: the same bits (ref, which computes in double: but for
-     the rounding of p). Without a mask, dropout is made again */
+  /* o of attention_forward() from codes, but for their rounding; dropout is made again */
+  atoll_err (*attention_of_kept)(atoll_queue *q, const void *value, const atoll_attention_kept *kept, void *o,
+                                 const atoll_attention_shape *s, const atoll_drop *drop);
+  /* attention_backward() from `kept` instead of scores and lse: from elements the same bits (ref, which computes in
+     double: but for the rounding of p). Without a mask, dropout is made again */
   atoll_err (*attention_backward)(atoll_queue *q, const void *query, const void *key, const void *value, const void *o,
                                   const atoll_attention_kept *kept, const void *d_o, void *dquery, void *dkey,
                                   void *dvalue, float *delta, const atoll_attention_shape *s, const atoll_drop *drop);

@@ -16,8 +16,9 @@
  *    exact20      block input, qkv, o, r1, f; norms and gelu again (0)
  *    tempo        (Andoorveedu et al. 2022, by forms of our own) what norms normalised instead of their input, output
  *                 and the block's input, exact for any gamma; GELU's root instead of input and output, slope within
- *                 2e-5 (kernel_keep.h); attention's probabilities before dropout; qkv, o. 20 and 2 A B S^2
- *    tempo_flash  the same without S x S values
+ *                 2e-5 (kernel_keep.h); qkv; of attention its probabilities before dropout alone, in 16 bits with a
+ *                 scale per row, and from them o again (S/(12 H) of the block's products). 18 and 2 A B S^2
+ *    tempo_flash  the same with o instead of S x S values: 20
  *    exact18      block input, qkv, o, f; also r1 again (1/12)
  *    exact16_lossy  block input, qkv, o, r1, and f in 8 bits a value with a scale per row: not exact
  *    exact12      block input, qkv, o, r1; also f (4/12)
