@@ -1,7 +1,6 @@
 /* What the ranks used: counters by region with their spread over ranks, and memory predicted against measured. */
 #include "inspect.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,17 +31,6 @@ static atoll_err read_array(atoll_store *s, const char *path, int ndim, int64_t 
   if (!*v)
     return atoll_fail(ATOLL_NOMEM, "%s", path);
   return count ? atoll_store_read(s, path, ATOLL_F64, start, all, *v) : ATOLL_OK;
-}
-
-static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
-static atoll_err print_root(json_t *root, FILE *f) {
-  char *text = json_dumps(root, JSON_INDENT(1));
-  if (!text)
-    return atoll_fail(ATOLL_NOMEM, "JSON");
-  fprintf(f, "%s\n", text);
-  free(text);
-  return ATOLL_OK;
 }
 
 /* ---- counters ------------------------------------------------------------------------------------------------------
@@ -92,8 +80,8 @@ static atoll_err show_counters(atoll_store *s, int json, FILE *f) {
       double imbalance = x.mean > 0 ? x.max / x.mean : NAN; /* 1 = even */
       if (json)
         json_object_set_new(entry, name.v[c],
-                            json_pack("{s:o,s:o,s:o,s:o}", "min", number(x.min), "mean", number(x.mean), "max",
-                                      number(x.max), "imbalance", number(imbalance)));
+                            json_pack("{s:o,s:o,s:o,s:o}", "min", json_number(x.min), "mean", json_number(x.mean),
+                                      "max", json_number(x.max), "imbalance", json_number(imbalance)));
       else
         fprintf(f, "%-12s %-24s %-8s %14.6g %14.6g %14.6g %10.3f\n", region.v[g], name.v[c], unit.v[c], x.min, x.mean,
                 x.max, imbalance);
@@ -112,7 +100,7 @@ static atoll_err show_counters(atoll_store *s, int json, FILE *f) {
     json_object_set_new(root, "ranks", json_integer((json_int_t)shape[0]));
     json_object_set(root, "regions", regions);
     json_object_set(root, "counters", about);
-    err = print_root(root, f);
+    err = json_print(root, f);
   }
 done:
   json_decref(root);
@@ -151,8 +139,8 @@ static atoll_err show_memory(atoll_store *s, int json, FILE *f) {
       fprintf(f, "rank %lld on %s\n", (long long)r, host.v[r]);
     for (int64_t c = 0; c < shape[1]; c++) {
       double x = predicted[r * shape[1] + c], y = measured[r * shape[1] + c];
-      json_object_set_new(p, category.v[c], number(x));
-      json_object_set_new(m, category.v[c], number(y));
+      json_object_set_new(p, category.v[c], json_number(x));
+      json_object_set_new(m, category.v[c], json_number(y));
       if (!json && (x > 0 || y > 0))
         fprintf(f, "  %-12s predicted %16.0f  measured %16.0f bytes  %+.2f %%\n", category.v[c], x, y,
                 x > 0 ? 100 * (y - x) / x : NAN);
@@ -167,11 +155,11 @@ static atoll_err show_memory(atoll_store *s, int json, FILE *f) {
     json_t *entry =
         json_pack("{s:I,s:s,s:o,s:o}", "rank", (json_int_t)r, "host", host.v[r], "predicted", p, "measured", m);
     for (int i = 0; i < 4; i++)
-      json_object_set_new(entry, whole[i], number(one[i][r]));
+      json_object_set_new(entry, whole[i], json_number(one[i][r]));
     json_array_append_new(ranks, entry);
   }
   if (json)
-    err = print_root(ranks, f);
+    err = json_print(ranks, f);
 done:
   json_decref(ranks);
   free(predicted);
@@ -193,7 +181,7 @@ static atoll_err show(const char *path, const inspect_options *o, atoll_err (*bo
   atoll_err err = f ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "output");
   if (f) {
     err = atoll_store_has(s, group)
-              ? body(s, !strcmp(o->format, "json"), f)
+              ? body(s, o->json, f)
               : atoll_fail(ATOLL_NOINPUT, "%s has no %s yet: it comes with the first checkpoint", file, group);
     atoll_err closed = output_close(f, &text, &bytes, o->out);
     err = err != ATOLL_OK ? err : closed;

@@ -7,6 +7,7 @@
 #ifndef ATOLL_INSPECT_H
 #define ATOLL_INSPECT_H
 
+#include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -39,7 +40,7 @@ typedef struct inspect_options {
   const char *out;    /* file, NULL = standard output */
   const char *format; /* "text", "json", "csv" */
   const char *svg, *png;
-  int terminal, all;
+  int terminal, all, json; /* json: format is "json" */
   double tolerance;
 } inspect_options;
 
@@ -59,6 +60,12 @@ atoll_err inspect_stop(const char *path, const inspect_options *o);
 atoll_err run_file(const char *path, char *buf, size_t n);
 /* Opens a run file to read; CORRUPT when it is HDF5 but not a run's. */
 atoll_err run_open(const char *file, atoll_store **store);
+/* A real number; null when it is not finite, because JSON has no other word for it. */
+json_t *json_number(double v);
+/* A text; bytes beyond ASCII become ? where it is not UTF-8, as paths need not be. */
+json_t *json_text(const char *s);
+/* Prints root as the JSON of a command; root is borrowed. */
+atoll_err json_print(const json_t *root, FILE *f);
 /* Output of a command: standard output or o->out, written whole or not at all. */
 FILE *output_open(char **text, size_t *bytes);
 atoll_err output_close(FILE *f, char **text, size_t *bytes, const char *out);

@@ -8,7 +8,7 @@
 #include "inspect.h"
 
 static const atoll_cli_flag flags[] = {
-    {"json", NULL, "Print JSON alone."},
+    {"json", NULL, "All but plot and stop: print JSON alone."},
     {"csv", NULL, "metrics, export: print CSV alone."},
     {"all", NULL, "metrics, export: rows that a later attempt replaced, too."},
     {"out", "FILE", "metrics, export, counters, memory: write there instead of standard output."},
@@ -33,11 +33,59 @@ static const char notes[] =
     "  diff RUN RUN     whether two runs trained alike: exit status 0, or 76 where they differ\n"
     "  stop RUN         ask a running job to stop with a checkpoint\n";
 
+static const struct {
+  const char *name, *flags; /* those it reads, between spaces */
+} commands[] = {{"ls", " json "},
+                {"status", " json "},
+                {"verify", " json "},
+                {"metrics", " json csv all out "},
+                {"counters", " json out "},
+                {"memory", " json out "},
+                {"plot", " terminal svg png "},
+                {"export", " json csv all out "},
+                {"diff", " json tolerance "},
+                {"stop", " "}};
+#define COMMANDS (sizeof commands / sizeof *commands)
+
+static atoll_err find_command(const char *name, size_t *k) {
+  const char *names[COMMANDS];
+  for (*k = 0; *k < COMMANDS; ++*k) {
+    names[*k] = commands[*k].name;
+    if (!strcmp(names[*k], name))
+      return ATOLL_OK;
+  }
+  const char *near = atoll_nearest(name, names, COMMANDS);
+  return atoll_fail(ATOLL_USAGE, "unknown command '%s'%s%s%s; --help lists them", name, near ? ", did you mean '" : "",
+                    near ? near : "", near ? "'?" : "");
+}
+
+/* A flag that a command does not read would promise what does not happen; so would the first of two forms. */
+static atoll_err check_flags(const atoll_cli *cli, size_t k) {
+  static const char *const forms[] = {"json", "csv", "terminal", "svg", "png"};
+  const char *form = NULL;
+  for (const atoll_cli_flag *f = flags; f->name; f++) {
+    char word[32];
+    snprintf(word, sizeof word, " %s ", f->name);
+    if (atoll_cli_value(cli, f->name) && !strstr(commands[k].flags, word))
+      return atoll_fail(ATOLL_USAGE, "%s takes no --%s; its flags:%s", commands[k].name, f->name,
+                        commands[k].flags[1] ? commands[k].flags : " none");
+  }
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    if (!atoll_cli_value(cli, forms[i]))
+      continue;
+    if (form)
+      return atoll_fail(ATOLL_USAGE, "found --%s and --%s, expected one of them", form, forms[i]);
+    form = forms[i];
+  }
+  return ATOLL_OK;
+}
+
 static atoll_err run(const atoll_cli *cli, atoll_err *verdict) {
-  static const char *const commands[] = {"ls",     "status", "verify", "metrics", "counters",
-                                         "memory", "plot",   "export", "diff",    "stop"};
   const char *command = atoll_cli_operand(cli, 0), *path = atoll_cli_operand(cli, 1),
              *other = atoll_cli_operand(cli, 2);
+  size_t k;
+  ATOLL_TRY(find_command(command, &k));
+  ATOLL_TRY(check_flags(cli, k));
   const char *tolerance = atoll_cli_value(cli, "tolerance");
   inspect_options o = {.out = atoll_cli_value(cli, "out"),
                        .format = "text",
@@ -45,20 +93,13 @@ static atoll_err run(const atoll_cli *cli, atoll_err *verdict) {
                        .png = atoll_cli_value(cli, "png")};
   o.terminal = atoll_cli_value(cli, "terminal") != NULL;
   o.all = atoll_cli_value(cli, "all") != NULL;
-  if (atoll_cli_value(cli, "json"))
+  o.json = atoll_cli_value(cli, "json") != NULL;
+  if (o.json)
     o.format = "json";
   else if (atoll_cli_value(cli, "csv"))
     o.format = "csv";
   if (tolerance && (atoll_parse_real(tolerance, &o.tolerance) != 0 || o.tolerance < 0))
     return atoll_fail(ATOLL_USAGE, "--tolerance: '%s' is not a number of at least 0", tolerance);
-  size_t n = sizeof commands / sizeof *commands, k = 0;
-  while (k < n && strcmp(commands[k], command) != 0)
-    k++;
-  if (k == n) {
-    const char *near = atoll_nearest(command, commands, n);
-    return atoll_fail(ATOLL_USAGE, "unknown command '%s'%s%s%s; --help lists them", command,
-                      near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
-  }
   if (!path)
     return atoll_fail(ATOLL_USAGE, "%s needs a path", command);
   if ((other != NULL) != !strcmp(command, "diff"))

@@ -1,8 +1,6 @@
-/* metrics, export and diff. JSON gives arrays by name; what is not finite is null, because JSON has no other word for
- * it. */
+/* metrics, export and diff. JSON gives arrays by name. */
 #include "inspect.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +25,34 @@ atoll_err output_close(FILE *f, char **text, size_t *bytes, const char *out) {
   return err;
 }
 
+json_t *json_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+json_t *json_text(const char *s) {
+  json_t *text = json_string(s);
+  char *plain = text ? NULL : strdup(s);
+  for (char *c = plain; c && *c; c++)
+    if ((unsigned char)*c >= 0x80)
+      *c = '?';
+  if (plain)
+    text = json_string(plain);
+  free(plain);
+  return text;
+}
+
+atoll_err json_print(const json_t *root, FILE *f) {
+  char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  if (!text)
+    return atoll_fail(ATOLL_NOMEM, "JSON to print");
+  fprintf(f, "%s\n", text);
+  free(text);
+  return ATOLL_OK;
+}
+
 static json_t *json_of(const column *c, int64_t rows) {
   json_t *a = json_array();
   for (int64_t i = 0; i < rows; i++) {
     double v = c->v[i];
-    json_array_append_new(a, !isfinite(v) ? json_null() : c->is_int ? json_integer((json_int_t)v) : json_real(v));
+    json_array_append_new(a, c->is_int && isfinite(v) ? json_integer((json_int_t)v) : json_number(v));
   }
   return a;
 }
@@ -42,13 +63,9 @@ static atoll_err print_json(const run_table *t, FILE *f) {
   for (int k = 0; k < 2; k++)
     for (int i = 0; i < tables[k]->columns; i++)
       json_object_set_new(root, tables[k]->column[i].name, json_of(&tables[k]->column[i], tables[k]->rows));
-  char *text = json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+  atoll_err err = json_print(root, f);
   json_decref(root);
-  if (!text)
-    return atoll_fail(ATOLL_NOMEM, "JSON of the metrics");
-  fprintf(f, "%s\n", text);
-  free(text);
-  return ATOLL_OK;
+  return err;
 }
 
 static void print_cell(FILE *f, const column *c, int64_t i) {
@@ -185,7 +202,7 @@ atoll_err inspect_export(const char *path, const inspect_options *o) {
 /* Columns that describe the training, not the machine it ran on. A step that only one run has is a difference; a
  * validation that only one run made is not: it changes nothing. */
 static atoll_err diff_tables(const table *a, const table *b, const char *key, const char *const *names,
-                             double tolerance, int missing_counts, int *differences) {
+                             double tolerance, int missing_counts, json_t *report, int *differences) {
   const column *step = table_find(a, key);
   int64_t common = 0, only_a = 0;
   const column *steps = table_find(b, key);
@@ -219,7 +236,11 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
         where = step->v[i];
       }
     }
-    if (differ)
+    if (report)
+      json_object_set_new(report, names[k],
+                          json_pack("{s:I,s:I,s:o,s:o}", "common", (json_int_t)common, "differ", (json_int_t)differ,
+                                    "worst", json_number(worst), "step", json_number(where)));
+    else if (differ)
       printf("%s differs in %lld of %lld common rows , worst %.3g relative at step %.0f\n", names[k], (long long)differ,
              (long long)common, worst, where);
     else
@@ -229,14 +250,18 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
   }
   free(other);
   int64_t only_b = b->rows - common;
-  if (only_a || only_b) {
+  if (report)
+    json_object_set_new(report, key,
+                        json_pack("{s:I,s:I,s:I}", "common", (json_int_t)common, "only_first", (json_int_t)only_a,
+                                  "only_second", (json_int_t)only_b));
+  else if (only_a || only_b)
     printf("%lld rows only in the first , %lld only in the second\n", (long long)only_a, (long long)only_b);
+  if (only_a || only_b)
     *differences += missing_counts;
-  }
   return ATOLL_OK;
 }
 
-static atoll_err diff_text(const char *a, const char *b, const char *object) {
+static atoll_err diff_text(const char *a, const char *b, const char *object, json_t *report) {
   char *x = NULL, *y = NULL;
   atoll_store *s = NULL;
   ATOLL_TRY(atoll_store_open(a, ATOLL_STORE_READ, &s));
@@ -251,7 +276,11 @@ static atoll_err diff_text(const char *a, const char *b, const char *object) {
   if (err == ATOLL_OK && strcmp(x, y) != 0) {
     char *sx = NULL, *sy = NULL, *line_y = strtok_r(y, "\n", &sy);
     for (char *line = strtok_r(x, "\n", &sx); line || line_y; line = line ? strtok_r(NULL, "\n", &sx) : NULL) {
-      if (!line || !line_y || strcmp(line, line_y) != 0)
+      if (line && line_y && !strcmp(line, line_y))
+        ;
+      else if (report)
+        json_array_append_new(report, json_pack("[s?,s?]", line, line_y));
+      else
         printf("option: %s | %s\n", line ? line : "-", line_y ? line_y : "-");
       line_y = line_y ? strtok_r(NULL, "\n", &sy) : NULL;
     }
@@ -264,23 +293,32 @@ static atoll_err diff_text(const char *a, const char *b, const char *object) {
 atoll_err inspect_diff(const char *a, const char *b, const inspect_options *o, int *differences) {
   static const char *const steps[] = {"loss", "gradient_norm", "learning_rate", "tokens", "skipped", NULL},
                            *const validations[] = {"validation_loss", NULL};
-  run_table x, y = {0};
+  run_table x = {0}, y = {0};
   char fa[1200], fb[1200];
+  json_t *report = o->json ? json_object() : NULL, *options = o->json ? json_array() : NULL;
   *differences = 0;
-  ATOLL_TRY(table_load(a, 1, &x));
-  atoll_err err = table_load(b, 1, &y);
+  atoll_err err = table_load(a, 1, &x);
+  if (err == ATOLL_OK)
+    err = table_load(b, 1, &y);
   if (err == ATOLL_OK && x.steps.rows + y.steps.rows == 0) /* equal, but no evidence of anything */
     err = atoll_fail(ATOLL_NOINPUT, "neither %s nor %s has a step yet", a, b);
-  if (err == ATOLL_OK) {
-    err = diff_tables(&x.steps, &y.steps, "step", steps, o->tolerance, 1, differences);
-    if (err == ATOLL_OK)
-      err = diff_tables(&x.validations, &y.validations, "validation_step", validations, o->tolerance, 0, differences);
-  }
+  if (err == ATOLL_OK)
+    err = diff_tables(&x.steps, &y.steps, "step", steps, o->tolerance, 1, report, differences);
+  if (err == ATOLL_OK)
+    err = diff_tables(&x.validations, &y.validations, "validation_step", validations, o->tolerance, 0, report,
+                      differences);
   table_free(&y);
   table_free(&x);
   if (err == ATOLL_OK && run_file(a, fa, sizeof fa) == ATOLL_OK && run_file(b, fb, sizeof fb) == ATOLL_OK)
-    err = diff_text(fa, fb, "/provenance/options"); /* options explain differences, they are none themselves */
-  if (err == ATOLL_OK)                              /* what was looked for in vain */
+    err = diff_text(fa, fb, "/provenance/options", options); /* they explain differences and are none themselves */
+  if (err == ATOLL_OK && report) {
+    json_object_set(report, "options", options);
+    json_object_set_new(report, "same", json_boolean(*differences == 0));
+    err = json_print(report, stdout);
+  }
+  json_decref(options);
+  json_decref(report);
+  if (err == ATOLL_OK) /* what was looked for in vain */
     atoll_err_clear();
   return err;
 }

@@ -1,8 +1,10 @@
 #include "atoll/cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "atoll/log.h"
 #include "atoll/version.h"
@@ -48,7 +50,16 @@ static int find_flag(const atoll_cli *cli, const char *name) {
   return -1;
 }
 
+/* A program started without standard streams would give their numbers to the next files it opens, and what it prints
+ * would go into them. They are opened the wrong way round, so that using them still is an error. */
+static void occupy_standard_streams(void) {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY); /* takes the lowest free number: fd */
+}
+
 atoll_err atoll_cli_create(const atoll_cli_params *params, atoll_cli **out) {
+  occupy_standard_streams();
   snprintf(current.program, sizeof current.program, "%s", params->program);
   current.rank = params->rank;
   atoll_log_set_rank(params->rank);

@@ -111,8 +111,10 @@ atoll_err atoll_stop_init(const atoll_stop_params *params) {
         sigaction(signals[i], &previous[i], NULL);
       return atoll_fail(ATOLL_INTERNAL, "signal handlers: %s", strerror(failed));
     }
-  /* A write beyond RLIMIT_FSIZE is an error to report (EFBIG), not a death. Stays so after atoll_stop_finish(). */
+  /* A write beyond RLIMIT_FSIZE (EFBIG), or to a reader of the story that has gone (EPIPE), is an error to report, not
+   * the death of the run. Stays so after atoll_stop_finish(). */
   signal(SIGXFSZ, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
   installed = 1;
   return ATOLL_OK;
 }

@@ -214,6 +214,24 @@ static void lost_output_is_an_error(void **state) {
   assert_int_equal(run_to("/dev/full", 0, ""), 74);
 }
 
+/* What a program without standard streams prints must not go into the next file it opens. */
+static void closed_streams_are_not_given_to_files(void **state) {
+  (void)state;
+  fflush(NULL);
+  pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (!pid) {
+    char *argv[] = {"atoll-sample", NULL};
+    close(0), close(1), close(2);
+    int status = tool(1, argv, 0), file = open(job_path, O_RDONLY);
+    _exit(file > 2 ? status : 1);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 74);
+}
+
 static void bad_flag_tables_are_internal(void **state) {
   (void)state;
   static const atoll_cli_flag twice[] = {{"a", NULL, ""}, {"a", NULL, ""}, {NULL, NULL, NULL}};
@@ -241,6 +259,7 @@ int main(void) {
       cmocka_unit_test(print_config_shows_the_winner),
       cmocka_unit_test(other_ranks_stay_silent),
       cmocka_unit_test(lost_output_is_an_error),
+      cmocka_unit_test(closed_streams_are_not_given_to_files),
       cmocka_unit_test(bad_flag_tables_are_internal),
   };
   if (!mkdtemp(folder))

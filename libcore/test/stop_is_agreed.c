@@ -18,6 +18,7 @@ static void start(double limit, double margin, const char *halt) {
   p.margin = margin;
   p.halt_file = halt;
   CHECK_OK(atoll_stop_init(&p));
+  raise(SIGPIPE); /* whoever read the story has gone: no reason to die, nor to stop */
   CHECK_OK(atoll_stop_poll(MPI_COMM_WORLD, &reason, text, sizeof text));
   CHECK(reason == ATOLL_STOP_NONE && !text[0] && !atoll_stop_pending());
 }

@@ -60,6 +60,24 @@ for r in json.load(open("memory.json")):
 P
 run "$I" verify done
 run "$I" diff done again
+for command in ls status verify metrics export counters memory 'diff again'; do # JSON alone, from every command that says it can
+  run "$I" --json $command done
+  mv "$ATOLL_LAST_OUT" "${command% *}.json"
+done
+python3 - <<'P' || fail 'JSON'
+import json
+ls, verify, diff = (json.load(open(n + ".json")) for n in ("ls", "verify", "diff"))
+for n in ("status", "metrics", "export", "counters", "memory"): json.load(open(n + ".json"))
+assert ls["state"] == "finished" and [c["step"] for c in ls["checkpoints"]] == [15, 20]
+assert {"path": "/metrics/loss", "dtype": "f64", "shape": [20], "units": "nat"}.items() <= {d["path"]: d for d in ls["datasets"]}["/metrics/loss"].items()
+assert [p["good"] for p in verify] == [True] * 3
+assert diff["same"] and diff["loss"] == {"common": 20, "differ": 0, "worst": 0.0, "step": None}, diff
+P
+expect 64 "$I" plot --json done # a flag that is not read is refused
+says 'plot takes no --json'
+expect 64 "$I" status --out=x done
+expect 64 "$I" export --json --csv done
+says 'found --json and --csv'
 expect 76 "$I" diff done live
 if command -v gnuplot >/dev/null; then
   run "$I" plot done
@@ -102,6 +120,9 @@ says "did you mean 'status'"
 expect 64 "$I" diff done
 # A run whose own record is damaged says so; its checkpoints are looked at all the same.
 cp junk/run.h5 live/run.h5
+expect 65 "$I" verify live --json
+sed -i '/^atoll-inspect: /d' "$ATOLL_LAST_OUT" # standard error, which is kept beside
+python3 -c 'import json, sys; p = json.load(open(sys.argv[1])); assert not p[0]["good"] and "live/run.h5" in p[0]["damage"] and p[1]["good"]' "$ATOLL_LAST_OUT" || fail 'JSON of damage'
 expect 65 "$I" verify live
 says 'live/run.h5'
 says ': good'

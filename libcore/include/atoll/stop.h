@@ -29,8 +29,8 @@ typedef struct atoll_stop_params {
 } atoll_stop_params;
 ATOLL_API void atoll_stop_params_init(atoll_stop_params *p);
 
-/** Local; installs handlers, and ignores SIGXFSZ so that a file-size limit shows as a write error. Time limit zero: the
- * end is read from SLURM_JOB_END_TIME when set. */
+/** Local; installs handlers, and ignores SIGXFSZ and SIGPIPE so that a file-size limit and a closed pipe show as write
+ * errors. Time limit zero: the end is read from SLURM_JOB_END_TIME when set. */
 ATOLL_API atoll_err atoll_stop_init(const atoll_stop_params *params);
 /** The same for a run: `halt` in its directory is the file that stops it. Called before the set-up, so that a signal
  * that comes during it stops the run at its first step. */

@@ -141,7 +141,7 @@ static atoll_err map_file(const char *folder, const char *name, int format, data
   f->path = resolve_path(folder, name);
   if (!f->path)
     return atoll_fail(ATOLL_NOMEM, "path of %s", name);
-  f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+  f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused below rather than waited for */
   if (f->fd < 0)
     return atoll_fail(ATOLL_NOINPUT, "open data file %s: %s", f->path, strerror(errno));
   struct stat st;

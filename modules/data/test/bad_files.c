@@ -2,6 +2,7 @@
  * vocabulary are refused by name, with what was found and what was expected. */
 #include "atoll/data.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "unit_check.h"
@@ -42,6 +43,9 @@ static void each_defect_is_named(void **state) {
 
   expect(open_one("bad-absent.bin", "auto", 8, 256, &d), ATOLL_NOINPUT, "bad-absent.bin: No such file");
   expect(open_one(".", "auto", 8, 256, &d), ATOLL_NOINPUT, "not a regular file");
+  assert_int_equal(mkfifo("bad-fifo", 0600), 0); /* nobody will ever write to it */
+  expect(open_one("bad-fifo", "auto", 8, 256, &d), ATOLL_NOINPUT, "bad-fifo: not a regular file");
+  unlink("bad-fifo");
   write_file("bad-empty.txt", "", 0);
   expect(open_one("bad-empty.txt", "auto", 8, 256, &d), ATOLL_CORRUPT, "empty");
   write_file("bad-short.bin", &f, 100);

@@ -87,9 +87,12 @@ static atoll_err save(session *s, const char *reason, int must) {
   if (err == ATOLL_OK || must)
     return err;
   s->saved_at = atoll_clock_now();
+  char kept[64] = "no step is committed yet";
+  if (s->saved_step >= 0)
+    snprintf(kept, sizeof kept, "step %lld is still good", (long long)s->saved_step);
   if (s->rank == 0)
-    atoll_warn("checkpoint at step %lld failed, training goes on, step %lld is still good: %s", (long long)s->step,
-               (long long)s->saved_step, atoll_err_message());
+    atoll_warn("checkpoint at step %lld failed, training goes on, %s: %s", (long long)s->step, kept,
+               atoll_err_message());
   atoll_err_clear();
   return ATOLL_OK;
 }
