@@ -17,10 +17,8 @@ struct analysis {
   rt_graph *g;
   isl_ctx *ctx;
   isl_set *context;
-  isl_set **need;   /* per node, NULL: nothing */
-  isl_set **domain; /* per node, made when first asked for */
-  int *first;       /* per node: its first edge among all edges */
-  isl_map **access; /* per edge, likewise */
+  isl_set **need; /* per node, NULL: nothing */
+  rt_poly_known known;
   int *growths;
   char *queued;
   char *same;                   /* per node: has the condition of an earlier one */
@@ -61,16 +59,11 @@ static const char *sample_text(const atoll_rt *x, isl_set *set, char *buf, size_
 }
 
 static isl_set *domain(const struct analysis *a, const atoll_rt *x) {
-  if (!a->domain[x->id])
-    a->domain[x->id] = rt_poly_domain(a->ctx, x);
-  return isl_set_intersect_params(isl_set_copy(a->domain[x->id]), isl_set_copy(a->context));
+  return isl_set_intersect_params(rt_poly_known_domain(&a->known, x), isl_set_copy(a->context));
 }
 
 static isl_map *access(const struct analysis *a, const atoll_rt *x, int k) {
-  isl_map **known = &a->access[a->first[x->id] + k];
-  if (!*known)
-    *known = rt_poly_access(a->ctx, x, k);
-  return isl_map_copy(*known);
+  return rt_poly_known_access(&a->known, x, k);
 }
 
 /* Points of `from` without a case. */
@@ -293,41 +286,26 @@ static atoll_err conclude(struct analysis *a) {
   return ATOLL_OK;
 }
 
-static int allocate(struct analysis *a, int *edges) {
+static int allocate(struct analysis *a) {
   size_t n = (size_t)a->room;
-  *edges = 0;
-  a->first = calloc(n, sizeof *a->first);
-  for (int i = 0; a->first && i < a->g->nodes; i++) {
-    a->first[i] = *edges;
-    *edges += a->g->node[i] ? a->g->node[i]->inputs : 0;
-  }
   a->need = calloc(n, sizeof(isl_set *));
-  a->domain = calloc(n, sizeof(isl_set *));
-  a->access = calloc((size_t)*edges + 1, sizeof(isl_map *));
   a->growths = calloc(n, sizeof *a->growths);
   a->queued = calloc(n, 1);
   a->same = calloc(n, 1);
   a->queue = calloc(n, sizeof *a->queue);
   a->ctx = rt_poly_create();
   a->context = a->ctx ? rt_poly_context(a->ctx, a->g) : NULL;
-  return a->first && a->need && a->domain && a->access && a->growths && a->queued && a->same && a->queue && a->context;
+  return a->need && a->growths && a->queued && a->same && a->queue && a->context &&
+         rt_poly_known_create(a->ctx, a->g, &a->known) == ATOLL_OK;
 }
 
-static void release(struct analysis *a, int edges) {
-  for (int i = 0; i < a->room; i++) {
-    if (a->need)
-      isl_set_free(a->need[i]);
-    if (a->domain)
-      isl_set_free(a->domain[i]);
-  }
-  for (int k = 0; a->access && k < edges; k++)
-    isl_map_free(a->access[k]);
+static void release(struct analysis *a) {
+  for (int i = 0; a->need && i < a->room; i++)
+    isl_set_free(a->need[i]);
+  rt_poly_known_destroy(&a->known);
   isl_set_free(a->context);
   isl_ctx_free(a->ctx);
-  free(a->first);
   free(a->need);
-  free(a->domain);
-  free(a->access);
   free(a->growths);
   free(a->queued);
   free(a->same);
@@ -336,12 +314,11 @@ static void release(struct analysis *a, int edges) {
 
 atoll_err rt_pass_domains(rt_graph *g) {
   struct analysis a = {.g = g, .room = g->nodes + 1};
-  int edges = 0;
-  atoll_err err = allocate(&a, &edges) ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "domains: no memory");
+  atoll_err err = allocate(&a) ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "domains: no memory");
   if (err == ATOLL_OK)
     err = solve(&a);
   if (err == ATOLL_OK)
     err = conclude(&a);
-  release(&a, edges);
+  release(&a);
   return err;
 }

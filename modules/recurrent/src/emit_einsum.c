@@ -242,10 +242,17 @@ static void open_blocks(rt_emitter *em, const struct contraction *c) {
           o->size, o->lo, o->size, o->size, one);
 }
 
-/* All loops. The outermost takes four values at a time, which share what the inner loops read, and then the rest. */
+enum { AT_ONCE = 4 }; /* values of the outermost loop's label */
+
+/* Whether nothing is left when a label is taken AT_ONCE values at a time. */
+static int is_even(const struct contraction *c, int l) {
+  int64_t extent;
+  return l != c->walk && rt_is_const(c->label[l].extent, &extent) && extent % AT_ONCE == 0;
+}
+
+/* All loops. The outermost takes values AT_ONCE, which share what the inner loops read, and then the rest. */
 static void contract(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const int *order, int n, int inner,
                      int dot, int w) {
-  enum { AT_ONCE = 4 };
   const int first = n ? order[0] : -1;
   const char *i = n ? rt_text(em, "l%c", c->label[first].name) : NULL, *to = NULL;
   if (c->walk >= 0)
@@ -254,7 +261,8 @@ static void contract(rt_emitter *em, const atoll_rt *x, const struct contraction
     to = c->walk >= 0 ? "count" : label_to(em, c, first);
   if (n)
     rt_line(em, "int64_t %s = %s;", i, c->walk >= 0 ? "0" : label_from(c, first));
-  for (int times = n ? AT_ONCE : 1; times >= 1; times -= AT_ONCE - 1) {
+  const int least = n && is_even(c, first) ? AT_ONCE : 1;
+  for (int times = n ? AT_ONCE : 1; times >= least; times -= AT_ONCE - 1) {
     if (n)
       rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, to, i, times);
     for (int k = 1; k < n; k++) {
@@ -511,7 +519,9 @@ void rt_emit_einsum(rt_emitter *em, const atoll_rt *x) {
     rt_line(em, "const int parts = rt_parts(r, %s);", work);
     rt_line(em, "_Pragma(\"omp parallel for num_threads(parts) if (parts > 1)\")");
     rt_open(em, "for (int part = 0; part < parts; part++)");
-    rt_line(em, "const int64_t from = %s * part / parts, to = %s * (part + 1) / parts;", all, all);
+    const int unit = n && order[0] == c.shared && is_even(&c, c.shared) ? AT_ONCE : 1;
+    rt_line(em, "const int64_t from = %s / %d * part / parts * %d, to = %s / %d * (part + 1) / parts * %d;", all, unit,
+            unit, all, unit, unit);
   }
   contract(em, x, &c, order, n, inner, dot >= 0, w);
   if (c.shared >= 0)

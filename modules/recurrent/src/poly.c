@@ -294,6 +294,44 @@ isl_map *rt_poly_access(isl_ctx *ctx, const atoll_rt *x, int k) {
   return map;
 }
 
+/* ---- what is known ---- */
+
+atoll_err rt_poly_known_create(isl_ctx *ctx, const rt_graph *g, rt_poly_known *k) {
+  *k = (rt_poly_known){.ctx = ctx, .nodes = g->nodes};
+  k->first = calloc((size_t)g->nodes + 1, sizeof *k->first);
+  for (int i = 0; k->first && i < g->nodes; i++) {
+    k->first[i] = k->edges;
+    k->edges += g->node[i] ? g->node[i]->inputs : 0;
+  }
+  k->domain = calloc((size_t)g->nodes + 1, sizeof(isl_set *));
+  k->access = calloc((size_t)k->edges + 1, sizeof(isl_map *));
+  return k->first && k->domain && k->access ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+}
+
+isl_set *rt_poly_known_domain(const rt_poly_known *k, const atoll_rt *x) {
+  isl_set **known = &k->domain[x->id];
+  if (!*known)
+    *known = rt_poly_domain(k->ctx, x);
+  return isl_set_copy(*known);
+}
+
+isl_map *rt_poly_known_access(const rt_poly_known *k, const atoll_rt *x, int input) {
+  isl_map **known = &k->access[k->first[x->id] + input];
+  if (!*known)
+    *known = rt_poly_access(k->ctx, x, input);
+  return isl_map_copy(*known);
+}
+
+void rt_poly_known_destroy(rt_poly_known *k) {
+  for (int i = 0; k->domain && i < k->nodes; i++)
+    isl_set_free(k->domain[i]);
+  for (int i = 0; k->access && i < k->edges; i++)
+    isl_map_free(k->access[i]);
+  free(k->domain);
+  free(k->first);
+  free(k->access);
+}
+
 /* ---- isl's expressions to ours ---- */
 
 /* An AST expression of 0 and 1 (a full condition may come as an integer) as BOOL. */

@@ -27,6 +27,20 @@ isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x);
 /* From points of x (in its domain, and where no earlier case holds) to the points of the source that input k reads,
  * which may be outside of the source's domain. */
 isl_map *rt_poly_access(isl_ctx *ctx, const atoll_rt *x, int k);
+/* Domains and accesses of a graph that stays as it is, each made when it is first asked for. */
+typedef struct rt_poly_known {
+  isl_ctx *ctx;
+  isl_set **domain; /* by node */
+  int *first;       /* by node: its first edge among all edges */
+  isl_map **access; /* by edge */
+  int nodes, edges;
+} rt_poly_known;
+
+atoll_err rt_poly_known_create(isl_ctx *ctx, const rt_graph *g, rt_poly_known *k);
+isl_set *rt_poly_known_domain(const rt_poly_known *k, const atoll_rt *x);
+isl_map *rt_poly_known_access(const rt_poly_known *k, const atoll_rt *x, int input);
+void rt_poly_known_destroy(rt_poly_known *k);
+
 /* For a point of the source in its domain, as parameters "t_": the points of x that read it through input k. */
 isl_set *rt_poly_readers(isl_ctx *ctx, const atoll_rt *x, int k);
 /* Points of x's box with items of the source's point: lo <= t < hi or t = lo for each dimension of x, where dimensions

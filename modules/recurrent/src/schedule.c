@@ -44,18 +44,18 @@ static isl_map *between_statements(isl_map *access, const atoll_rt *reader, cons
 }
 
 /* Of one edge, reader -> what it reads, or NULL when the edge needs no order (*skip). */
-static isl_map *dependence(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int k, int *skip) {
+static isl_map *dependence(const rt_poly_known *known, const rt_graph *g, const atoll_rt *x, int k, int *skip) {
   const atoll_rt *src = rt_src(g, &x->in[k]);
   *skip = !has_statement(src) || (rt_head(x) == rt_head(src) && rt_is_identity(g, &x->in[k]));
   if (*skip)
     return NULL;
-  isl_map *access = isl_map_intersect_range(rt_poly_access(ctx, x, k), rt_poly_domain(ctx, src));
+  isl_map *access = isl_map_intersect_range(rt_poly_known_access(known, x, k), rt_poly_known_domain(known, src));
   return between_statements(access, x, src);
 }
 
 /* A sink sees its points in lexicographic order. */
-static isl_map *sink_order(isl_ctx *ctx, const atoll_rt *x) {
-  isl_set *domain = rt_poly_domain(ctx, x);
+static isl_map *sink_order(const rt_poly_known *known, const atoll_rt *x) {
+  isl_set *domain = rt_poly_known_domain(known, x);
   isl_map *later = isl_map_lex_gt(isl_set_get_space(domain)); /* p -> earlier p' */
   later = isl_map_intersect_domain(later, isl_set_copy(domain));
   return isl_map_intersect_range(later, domain);
@@ -73,16 +73,16 @@ static atoll_err collect(struct rt_order *o, const rt_graph *g) {
     if (!has_statement(x))
       continue;
     if (rt_head(x) == x->id)
-      o->domain = isl_union_set_union(o->domain, isl_union_set_from_set(rt_poly_domain(ctx, x)));
+      o->domain = isl_union_set_union(o->domain, isl_union_set_from_set(rt_poly_known_domain(&o->known, x)));
     for (int k = 0; k < x->inputs; k++) {
-      isl_map *d = dependence(ctx, g, x, k, &skip);
+      isl_map *d = dependence(&o->known, g, x, k, &skip);
       if (skip)
         continue;
       o->near = isl_union_map_union(o->near, isl_union_map_from_map(isl_map_lexmax(isl_map_copy(d))));
       o->needs = isl_union_map_union(o->needs, isl_union_map_from_map(d));
     }
     if (x->op == RT_SINK && x->dims)
-      o->needs = isl_union_map_union(o->needs, isl_union_map_from_map(sink_order(ctx, x)));
+      o->needs = isl_union_map_union(o->needs, isl_union_map_from_map(sink_order(&o->known, x)));
   }
   o->domain = isl_union_set_intersect_params(o->domain, isl_set_copy(o->context));
   o->needs = isl_union_map_coalesce(isl_union_map_intersect_params(o->needs, isl_set_copy(o->context)));
@@ -168,7 +168,7 @@ static isl_stat append_zero(isl_map *m, void *user) {
 /* X[q] -> time of the computation of x's value at q. */
 static isl_map *creation(const struct rt_order *o, const atoll_rt *x, isl_union_map *time) {
   char name[16];
-  isl_set *domain = isl_set_intersect_params(rt_poly_domain(o->ctx, x), isl_set_copy(o->context));
+  isl_set *domain = isl_set_intersect_params(rt_poly_known_domain(&o->known, x), isl_set_copy(o->context));
   isl_map *self = isl_map_identity(isl_space_map_from_set(isl_set_get_space(domain)));
   (void)snprintf(name, sizeof name, "S%d", rt_head(x));
   self = isl_map_set_tuple_name(isl_map_intersect_domain(self, domain), isl_dim_out, name);
@@ -178,14 +178,15 @@ static isl_map *creation(const struct rt_order *o, const atoll_rt *x, isl_union_
 /* X[q] -> times of all that read it; NULL: nothing does. */
 static isl_map *readings(const struct rt_order *o, const rt_graph *g, const atoll_rt *x, isl_union_map *time) {
   char name[16];
-  isl_set *domain = isl_set_intersect_params(rt_poly_domain(o->ctx, x), isl_set_copy(o->context));
+  isl_set *domain = isl_set_intersect_params(rt_poly_known_domain(&o->known, x), isl_set_copy(o->context));
   isl_union_map *users = isl_union_map_empty(isl_union_map_get_space(time));
   for (int i = 0; i < g->nodes; i++) {
     const atoll_rt *y = g->node[i];
     for (int k = 0; y && k < y->inputs; k++) {
       if (y->in[k].src != x->id)
         continue;
-      isl_map *use = isl_map_reverse(isl_map_intersect_range(rt_poly_access(o->ctx, y, k), isl_set_copy(domain)));
+      isl_map *use =
+          isl_map_reverse(isl_map_intersect_range(rt_poly_known_access(&o->known, y, k), isl_set_copy(domain)));
       (void)snprintf(name, sizeof name, "S%d", rt_head(y));
       users = isl_union_map_union(users, isl_union_map_from_map(isl_map_set_tuple_name(use, isl_dim_out, name)));
     }
@@ -576,7 +577,9 @@ atoll_err rt_schedule_create(const rt_graph *g, const rt_schedule_params *p, rt_
   if (!o.ctx)
     return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
   o.context = context(o.ctx, g, p);
-  atoll_err err = collect(&o, g);
+  atoll_err err = rt_poly_known_create(o.ctx, g, &o.known);
+  if (err == ATOLL_OK)
+    err = collect(&o, g);
   if (err == ATOLL_OK)
     err = find_order(&o, g, p ? p->budget : 0, &time, &s.method);
   if (err == ATOLL_OK)
@@ -586,6 +589,7 @@ atoll_err rt_schedule_create(const rt_graph *g, const rt_schedule_params *p, rt_
   isl_union_map_free(o.needs);
   isl_union_map_free(o.near);
   isl_set_free(o.context);
+  rt_poly_known_destroy(&o.known);
   isl_ctx_free(o.ctx);
   if (err == ATOLL_OK)
     *out = s;

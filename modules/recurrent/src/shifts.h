@@ -5,11 +5,12 @@
 #include <isl/union_map.h>
 #include <isl/union_set.h>
 
-#include "graph.h"
+#include "poly.h"
 
 struct rt_order {
   isl_ctx *ctx;
   isl_set *context;
+  rt_poly_known known;
   isl_union_set *domain;
   isl_union_map *needs; /* reader -> what it reads, all of it */
   isl_union_map *near;  /* the last of it */

@@ -21,6 +21,11 @@ typedef struct random_program {
   int n;
 } random_program;
 
+/* Steps of a program: `least`, and fewer than `more` besides. What compiling costs grows faster than they do. */
+typedef struct random_range {
+  int least, more;
+} random_range;
+static random_range random_steps = {3, 8};
 static double random_x[RANDOM_B * RANDOM_T * RANDOM_N], random_y[RANDOM_T], random_w[RANDOM_L * RANDOM_N * RANDOM_N];
 
 static inline int random_below(random_program *p, int n) { return test_below(&p->state, n); }
@@ -146,7 +151,7 @@ static inline atoll_rec *random_make(uint64_t seed, test_log *log) {
   p.pool[p.n++] = (random_tensor){atoll_rec_input(p.c, "x", ATOLL_F64, "b,t", ATOLL_SHAPE(RANDOM_N)), 1, 1, 1, 0};
   p.pool[p.n++] = (random_tensor){atoll_rec_input(p.c, "y", ATOLL_F64, "t", ATOLL_SCALAR), 0, 1, 0, 0};
   random_keep(&p, (random_tensor){atoll_rt_mv(w, p.pool[0].x), 1, 1, 1, 1});
-  int steps = 3 + random_below(&p, 8);
+  int steps = random_steps.least + random_below(&p, random_steps.more);
   for (int k = 0; k < steps; k++) {
     random_tensor (*const make[])(random_program *) = {random_pair, random_shape, random_window, random_elsewhere,
                                                        random_recurrence};
