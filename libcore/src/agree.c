@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agree_impl.h"
 #include "atoll/fault.h"
@@ -83,6 +85,29 @@ int atoll_launched_rank(void) {
   return 0;
 }
 
+#define START_SECONDS 900 /* ten times what the largest machines need */
+
+static void on_start_limit(int signal) {
+  static const char text[] = "error TIMEOUT: MPI_Init does not end: a rank, or the way to it, does not answer\n";
+  (void)signal;
+  (void)!write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(ATOLL_TIMEOUT);
+}
+
+/* Until MPI is there nobody watches the other ranks: one that hangs would hold the allocation to its end. */
+static int start_within_limit(int *argc, char ***argv, int *provided) {
+  struct sigaction action, before;
+  int limit = env_int("ATOLL_TEST_START_LIMIT");
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_start_limit;
+  sigaction(SIGALRM, &action, &before);
+  alarm(limit > 0 ? (unsigned)limit : START_SECONDS);
+  int rc = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, provided);
+  alarm(0);
+  sigaction(SIGALRM, &before, NULL);
+  return rc;
+}
+
 atoll_err atoll_mpi_init(int *argc, char ***argv) {
   static const struct {
     int level;
@@ -98,7 +123,7 @@ atoll_err atoll_mpi_init(int *argc, char ***argv) {
     launcher_known = 1;
     /* HDF5 that starts after MPI is ended by MPI_Finalize, which crashes after a write refused by a full disk. */
     (void)atoll_store_library();
-    ATOLL_TRY(mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread"));
+    ATOLL_TRY(mpi_check(start_within_limit(argc, argv, &provided), "MPI_Init_thread"));
   } else {
     ATOLL_TRY(mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread"));
   }

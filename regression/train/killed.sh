@@ -35,6 +35,12 @@ setup() {
   same base setup
 }
 
+# A rank that never comes up is not waited for without end, though nobody watches before MPI is there.
+absent() {
+  ATOLL_TEST_START_LIMIT=2 expect 78 mpi 1 "$T" job.yaml run.dir=absent : -np 1 sleep 60
+  says 'MPI_Init does not end'
+}
+
 # Then in the middle of steps: every attempt goes on from the checkpoint that the one before left.
 steps() {
   dies 1 steps train.step:4
@@ -84,4 +90,4 @@ silent() {
 }
 
 # Most of the time goes by waiting for mpirun to end what is left.
-together setup steps checkpoints silent
+together setup steps checkpoints silent absent

@@ -30,7 +30,8 @@ ATOLL_API atoll_err atoll_share_bytes(MPI_Comm comm, int root, const void *mine,
 ATOLL_API atoll_err atoll_gather_bytes(MPI_Comm comm, const void *mine, int64_t bytes, void **data, int64_t **offsets);
 /** Local. The rank that the launcher gives this process, told before MPI is started; 0 where none does. */
 ATOLL_API int atoll_launched_rank(void);
-/** Highest MPI thread level wanted by Atoll (MULTIPLE) with a clear error when refused; also atoll_fault_init. */
+/** Highest MPI thread level wanted by Atoll (MULTIPLE) with a clear error when refused; also atoll_fault_init. Where
+ * MPI does not come up within a quarter of an hour, the process ends with TIMEOUT. */
 ATOLL_API atoll_err atoll_mpi_init(int *argc, char ***argv);
 /** World size against SLURM_STEP_NUM_TASKS / SLURM_NTASKS / OMPI_COMM_WORLD_SIZE: MISMATCH when a launcher started N
  * singletons. */

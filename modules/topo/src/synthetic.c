@@ -38,6 +38,17 @@ static atoll_err add_gpus(atoll_topo_host *host, const atoll_topo_gpu *like, int
   return ATOLL_OK;
 }
 
+#define NODE_THREADS 65536 /* hwloc would build as many objects as it is told, memory permitting */
+
+/* Product of the counts of hwloc's words "type:count"; what stands between parentheses has other numbers. */
+static double threads_of(const char *hw) {
+  double n = 1;
+  for (const char *c = hw; *c; c++)
+    if (*c == ':' && c > hw && isalpha((unsigned char)c[-1]))
+      n *= strtod(c + 1, NULL);
+  return n;
+}
+
 atoll_err topo_synthetic_node(const char *text, const char *where, const char *name, atoll_topo_host *host) {
   char words[1024], hw[1024] = "";
   if (strlen(text) >= sizeof words - 16)
@@ -120,6 +131,9 @@ atoll_err topo_synthetic_node(const char *text, const char *where, const char *n
                       where, text);
   if (!strstr(hw, "pu:") && !strstr(hw, "PU:"))
     snprintf(hw + strlen(hw), sizeof hw - strlen(hw), " pu:1");
+  if (!(threads_of(hw) <= NODE_THREADS))
+    return atoll_fail(ATOLL_USAGE, "%s: '%s' has %.0f hardware threads a node, expected at most %d", where, hw,
+                      threads_of(hw), NODE_THREADS);
   hwloc_topology_t t;
   if (hwloc_topology_init(&t) != 0)
     return atoll_fail(ATOLL_NOMEM, "hwloc_topology_init: %s", strerror(errno));

@@ -29,6 +29,7 @@ static void mistakes_name_their_group(void **state) {
   static const char *const bad[][2] = {{"4x(pack:2 core:8", "group 1: '(' is not closed"},
                                        {"core:2, 2x(corn:4)", "group 2"},
                                        {"0x(core:2)", "0 nodes"},
+                                       {"core:2, pack:65536 core:65536", "4294967296 hardware threads"},
                                        {"core:2,", "nothing follows"},
                                        {"(core:2) core:3", "expected ','"},
                                        {"memory=4GiB", "says no cores"},
