@@ -158,16 +158,23 @@ static inline float rt_expf(float x) {
   return s * p * k;
 }
 
-/* tanh: odd polynomial near 0, where 1 - 2 / (exp(2x) + 1) cancels. */
+/* tanh: x P(x^2) / Q(x^2), the quotient of polynomials of degree 4 of least relative error (2.1e-8) up to where float
+ * has only 1: 6 units in the last place, never beyond 1. */
 static inline float rt_tanhf(float x) {
-  float a = fabsf(x), z = x * x, p, q;
-  p = RT_FMA(z, -5.70498872745e-3f, 2.06390887954e-2f);
-  p = RT_FMA(p, z, -5.37397155531e-2f);
-  p = RT_FMA(p, z, 1.33314422036e-1f);
-  p = RT_FMA(p, z, -3.33332819422e-1f);
-  p = RT_FMA(p * z, x, x);
-  q = 1.0f - 2.0f / (rt_expf(2.0f * a) + 1.0f);
-  return a < 0.625f ? p : x < 0 ? -q : q;
+  float c = x < -9.02f ? -9.02f : x, z, p, q;
+  c = c > 9.02f ? 9.02f : c; /* NaN stays: comparisons with it are false */
+  z = c * c;
+  p = RT_FMA(z, 1.331881383e-08f, 2.058329034e-05f);
+  p = RT_FMA(p, z, 3.494022920e-03f);
+  p = RT_FMA(p, z, 1.337970819e-01f);
+  p = RT_FMA(p, z, 9.999999790e-01f);
+  q = RT_FMA(z, 7.761912180e-07f, 3.283073794e-04f);
+  q = RT_FMA(q, z, 2.587102903e-02f);
+  q = RT_FMA(q, z, 4.671302344e-01f);
+  q = RT_FMA(q, z, 1.0f);
+  p = c * p / q;
+  p = p < -1.0f ? -1.0f : p;
+  return p > 1.0f ? 1.0f : p;
 }
 
 /* ---- kernels: threads take elements in turn, or lanes of as many as run together share the sum of one ---- */

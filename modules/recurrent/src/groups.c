@@ -15,8 +15,11 @@ struct fusion {
   isl_ctx *ctx;
   char **same; /* [node][input]: may read the point at which the node is computed */
   char *head;  /* per node: others have joined it */
+  int *next;   /* of the same group, from its head on; -1: none */
   int *mark;   /* per node, for searches */
   int search;
+  int *order; /* nodes, sources at the same point before their readers */
+  int placed; /* of these, so far */
 };
 
 static int fusible(const atoll_rt *x) {
@@ -52,16 +55,20 @@ static int may_be_same(isl_ctx *ctx, const atoll_rt *x, int k) {
   return !empty;
 }
 
-/* Whether x, or what x reads at the same point, is in the group, by a path that leaves the group on the way. */
-static int reaches(struct fusion *a, const atoll_rt *x, int head, int outside) {
-  if (rt_head(x) == head && outside)
+/* Whether the group of x, or what it reads at the same point, is this one, by a path that leaves the group on the way.
+ * Others on the way are computed as a whole, too. */
+static int reaches(struct fusion *a, const atoll_rt *x, int head) {
+  if (rt_head(x) == head)
     return 1;
-  if (a->mark[x->id] == a->search)
+  if (a->mark[rt_head(x)] == a->search)
     return 0;
-  a->mark[x->id] = a->search;
-  for (int k = 0; k < x->inputs; k++)
-    if (a->same[x->id][k] && reaches(a, rt_src(a->g, &x->in[k]), head, 1))
-      return 1;
+  a->mark[rt_head(x)] = a->search;
+  for (int i = rt_head(x); i >= 0; i = a->next[i]) {
+    const atoll_rt *y = a->g->node[i];
+    for (int k = 0; k < y->inputs; k++)
+      if (a->same[i][k] && rt_head(rt_src(a->g, &y->in[k])) != rt_head(x) && reaches(a, rt_src(a->g, &y->in[k]), head))
+        return 1;
+  }
   return 0;
 }
 
@@ -74,21 +81,19 @@ static int may_join(struct fusion *a, const atoll_rt *x, int head) {
     const atoll_rt *src = rt_src(g, &x->in[k]);
     if (rt_head(src) == head && rt_is_identity(g, &x->in[k]))
       continue;
-    if (a->same[x->id][k] && reaches(a, src, head, 1))
+    if (a->same[x->id][k] && reaches(a, src, head))
       return 0;
   }
   return 1;
 }
 
-/* And nothing in the group may read x already, which can be when ids are not in order. */
+/* And nothing in the group may read x already, which can be when edges that may connect equal points go in circles. */
 static int is_read_by(struct fusion *a, const atoll_rt *x, int head) {
-  for (int i = 0; i < a->g->nodes; i++) {
+  a->search++;
+  for (int i = head; i >= 0; i = a->next[i]) {
     const atoll_rt *y = a->g->node[i];
-    if (!y || rt_head(y) != head)
-      continue;
-    a->search++;
     for (int k = 0; k < y->inputs; k++)
-      if (a->same[i][k] && reaches(a, rt_src(a->g, &y->in[k]), x->id, 1))
+      if (a->same[i][k] && rt_head(rt_src(a->g, &y->in[k])) != head && reaches(a, rt_src(a->g, &y->in[k]), x->id))
         return 1;
   }
   return 0;
@@ -102,6 +107,8 @@ static int try_join(struct fusion *a, atoll_rt *x, const atoll_rt *y) {
     return 0;
   x->group = head + 1;
   a->head[head] = 1;
+  a->next[x->id] = a->next[head];
+  a->next[head] = x->id;
   return 1;
 }
 
@@ -113,12 +120,24 @@ static void place(struct fusion *a, atoll_rt *x) {
   for (int k = 0; k < x->inputs; k++) {
     if (!rt_is_identity(g, &x->in[k]) || rt_is_free(rt_src(g, &x->in[k])))
       continue;
-    for (int i = 0; i < x->id; i++)
-      for (int j = 0; g->node[i] && j < g->node[i]->inputs; j++)
-        if (g->node[i]->in[j].src == x->in[k].src && rt_is_identity(g, &g->node[i]->in[j]) &&
-            try_join(a, x, g->node[i]))
+    for (int i = 0; i < a->placed; i++) {
+      const atoll_rt *y = g->node[a->order[i]];
+      for (int j = 0; j < y->inputs; j++)
+        if (y->in[j].src == x->in[k].src && rt_is_identity(g, &y->in[j]) && try_join(a, x, y))
           return;
+    }
   }
+}
+
+/* Gradients read nodes that were made after them, so ids are no order. */
+static void put_in_order(struct fusion *a, const atoll_rt *x) {
+  if (a->mark[x->id])
+    return;
+  a->mark[x->id] = 1;
+  for (int k = 0; k < x->inputs; k++)
+    if (a->same[x->id][k])
+      put_in_order(a, rt_src(a->g, &x->in[k]));
+  a->order[a->placed++] = x->id;
 }
 
 /* ---- values that depend on the point alone ---- */
@@ -182,6 +201,7 @@ static atoll_err fuse(struct fusion *a) {
     if (!x)
       continue;
     x->group = 0;
+    a->next[i] = -1;
     a->same[i] = calloc((size_t)x->inputs + 1, 1);
     if (!a->same[i])
       return atoll_fail(ATOLL_NOMEM, "groups: no memory");
@@ -189,8 +209,15 @@ static atoll_err fuse(struct fusion *a) {
       a->same[i][k] = (char)may_be_same(a->ctx, x, k);
   }
   for (int i = 0; i < g->nodes; i++)
-    if (g->node[i] && fusible(g->node[i]) && !a->head[i])
-      place(a, g->node[i]);
+    if (g->node[i])
+      put_in_order(a, g->node[i]);
+  a->search = 1; /* of mark, this was the first */
+  const int n = a->placed;
+  for (a->placed = 0; a->placed < n; a->placed++) {
+    atoll_rt *x = g->node[a->order[a->placed]];
+    if (fusible(x) && !a->head[x->id])
+      place(a, x);
+  }
   return ATOLL_OK;
 }
 
@@ -198,13 +225,19 @@ atoll_err rt_pass_groups(rt_graph *g) {
   struct fusion a = {.g = g, .ctx = rt_poly_create()};
   a.same = calloc((size_t)g->nodes + 1, sizeof(char *));
   a.head = calloc((size_t)g->nodes + 1, 1);
+  a.next = calloc((size_t)g->nodes + 1, sizeof *a.next);
   a.mark = calloc((size_t)g->nodes + 1, sizeof *a.mark);
-  atoll_err err = a.ctx && a.same && a.mark && a.head ? fuse(&a) : atoll_fail(ATOLL_NOMEM, "groups: no memory");
+  a.order = calloc((size_t)g->nodes + 1, sizeof *a.order);
+  atoll_err err = a.ctx && a.same && a.mark && a.head && a.next && a.order
+                      ? fuse(&a)
+                      : atoll_fail(ATOLL_NOMEM, "groups: no memory");
   for (int i = 0; a.same && i < g->nodes; i++)
     free(a.same[i]);
   free(a.same);
   free(a.head);
+  free(a.next);
   free(a.mark);
+  free(a.order);
   isl_ctx_free(a.ctx);
   return err;
 }
