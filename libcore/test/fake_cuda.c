@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BLOCKS = 256, PAGE = 4096, RANKS = 16, ARGS = 512 };
+enum { BLOCKS = 256, PAGE = 4096, RANKS = 16, ARGS = 4096 };
 
 /* --- what fails --------------------------------------------------------------------------------------------------- */
 

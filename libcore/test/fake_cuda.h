@@ -15,7 +15,7 @@ extern "C" {
 
 enum { FAKE_ERROR = 999 };
 
-/* A kernel: runs in the stream's order, on the stream's thread. args are copied; at most 512 bytes. */
+/* A kernel: runs in the stream's order, on the stream's thread. args are copied; at most 4096 bytes. */
 void fake_launch(void *stream, void (*kernel)(void *args), const void *args, size_t bytes);
 /* Allocations and mappings of this process that are still there, and how often a promise was broken. */
 int fake_open(void);

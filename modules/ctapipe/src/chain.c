@@ -109,6 +109,11 @@ static void describe_gradient(atoll_chain *c, int step, int layer, int right) {
   s->right = right;
 }
 
+static void lay_dx(atoll_chain *c, struct cta_layout *l) {
+  size_t bytes = (size_t)c->params.rows * (size_t)c->params.layer[0].in * sizeof *c->dx;
+  c->dx = cta_lay(l, c->view.step[1].owner, bytes, 4096);
+}
+
 /* Steps of backward: 0 copies dy, 1 is the second layer turned, with the slope of the first one's activation, 2 the
  * first layer turned, 3 and 4 the gradients of the second and the first layer's weights. */
 static void lay_backward(atoll_chain *c, struct cta_layout *l) {
@@ -130,7 +135,7 @@ static void lay_backward(atoll_chain *c, struct cta_layout *l) {
   lay_tiles(c, l, &b->step[1], b->step[2].owner);
   lay_weights(c, l, b, 1, 0);
   lay_weights(c, l, b, 2, 0);
-  c->dx = cta_lay(l, b->step[2].owner, (size_t)c->params.rows * (size_t)a[0].in * sizeof(float), 4096);
+  lay_dx(c, l);
   describe_gradient(c, 3, 1, 0);
   describe_gradient(c, 4, 0, 1);
   for (int i = 0; i < b->steps; i++)
@@ -147,8 +152,11 @@ static void lay_out(atoll_chain *c, struct cta_layout *l) {
     v->done[r] = cta_lay(l, r, sizeof *v->done[r], 64);
   for (int i = 0; i < 2; i++)
     c->output[i] = cta_lay(l, last->owner, result, 4096);
-  if (cta_is_on_device(c))
-    return; /* the rest is there */
+  if (cta_is_on_device(c)) { /* the rest is there */
+    if (c->params.backward)
+      lay_dx(c, l);
+    return;
+  }
   for (int i = 0; i < v->steps; i++)
     lay_step(c, l, i);
   for (int r = 0; r < v->ranks && v->steps == 3; r++) {
@@ -376,7 +384,7 @@ atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_c
                                           : cta_run_way(chain, way, chunks, &result);
   if (err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST)
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
-  chain->kept = err == ATOLL_OK && !chain->on_device && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
+  chain->kept = err == ATOLL_OK && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
   if (err == ATOLL_OK)
     *y = result;
   return err;
@@ -393,33 +401,33 @@ static void turn(atoll_chain *c) {
   *b = now;
 }
 
-/* Where the gradients of weights are added: V's is the first of two. */
-static atoll_err aim(atoll_chain *c, const atoll_chain_gradients *to) {
+/* Every gradient has a place. */
+static atoll_err check_places(const atoll_chain *c, const atoll_chain_gradients *to) {
   for (int l = 0; l < 2; l++) {
-    struct cta_step *s = &c->back.step[4 - l];
     const atoll_chain_layer *a = &c->params.layer[l];
-    int gate = a->activation == ATOLL_ACTIVATION_SWIGLU;
-    if (!to->dw[l] || (a->bias && !to->db[l]) || (gate && !to->dgate))
+    if (!to->dw[l] || (a->bias && !to->db[l]) || (a->activation == ATOLL_ACTIVATION_SWIGLU && !to->dgate))
       return atoll_fail(ATOLL_USAGE, "backward of a chain: a gradient of layer %d has no place", l);
-    s->dw[0] = gate ? to->dgate : to->dw[l];
-    s->dw[1] = gate ? to->dw[l] : NULL;
-    s->db = a->bias ? to->db[l] : NULL;
   }
   return ATOLL_OK;
 }
 
-atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
-                               const atoll_chain_gradients *to, const float **dx) {
-  struct cta_view *v = &chain->view, *b = &chain->back;
-  if (!chain->params.backward || !chain->kept)
-    return atoll_fail(ATOLL_USAGE, "backward of a chain %s",
-                      chain->params.backward ? "whose last run was not sequential or cta" : "made without it");
-  if (way != ATOLL_CHAIN_SEQUENTIAL && way != ATOLL_CHAIN_CTA)
-    return atoll_fail(ATOLL_UNSUPPORTED, "backward runs sequentially or cta, not %s", atoll_chain_way_name(way));
-  ATOLL_TRY(aim(chain, to));
-  v->epoch++;
-  turn(chain);
-  cta_begin(b, v->rows, v->panel, dy, chain->dx);
+/* Where the gradients of weights are added: V's is the first of two. */
+static void aim(atoll_chain *c, const atoll_chain_gradients *to) {
+  for (int l = 0; l < 2; l++) {
+    struct cta_step *s = &c->back.step[4 - l];
+    const atoll_chain_layer *a = &c->params.layer[l];
+    int gate = a->activation == ATOLL_ACTIVATION_SWIGLU;
+    s->dw[0] = gate ? to->dgate : to->dw[l];
+    s->dw[1] = gate ? to->dw[l] : NULL;
+    s->db = a->bias ? to->db[l] : NULL;
+  }
+}
+
+static atoll_err host_backward(atoll_chain *c, atoll_chain_way way, const float *dy, const atoll_chain_gradients *to) {
+  struct cta_view *b = &c->back;
+  aim(c, to);
+  turn(c);
+  cta_begin(b, c->view.rows, c->view.panel, dy, c->dx);
   atoll_err err = cta_meet(b); /* nobody reads dx of the call before any more, and places are ready */
   if (err == ATOLL_OK && way == ATOLL_CHAIN_CTA)
     err = cta_run_pipelined(b);
@@ -430,7 +438,20 @@ atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const fl
   }
   if (err == ATOLL_OK)
     err = cta_meet(b);
-  v->meetings = b->meetings;
+  c->view.meetings = b->meetings;
+  return err;
+}
+
+atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
+                               const atoll_chain_gradients *to, const float **dx) {
+  if (!chain->params.backward || !chain->kept)
+    return atoll_fail(ATOLL_USAGE, "backward of a chain %s",
+                      chain->params.backward ? "whose last run was not sequential or cta" : "made without it");
+  if (way != ATOLL_CHAIN_SEQUENTIAL && way != ATOLL_CHAIN_CTA)
+    return atoll_fail(ATOLL_UNSUPPORTED, "backward runs sequentially or cta, not %s", atoll_chain_way_name(way));
+  ATOLL_TRY(check_places(chain, to));
+  chain->view.epoch++;
+  atoll_err err = cta_is_on_device(chain) ? cta_device_backward(chain, way, dy, to) : host_backward(chain, way, dy, to);
   if (err != ATOLL_OK) {
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
     return err;

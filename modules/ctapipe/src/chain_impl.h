@@ -44,6 +44,7 @@ void cta_device_close(atoll_chain *c);
 atoll_err cta_device_set_layer(atoll_chain *c, int layer, const float *w, int64_t in_stride, int64_t out_stride,
                                const float *bias);
 atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, const float *x, const float **y);
+atoll_err cta_device_backward(atoll_chain *c, atoll_chain_way way, const float *dy, const atoll_chain_gradients *to);
 const char *cta_device_transport(const atoll_chain *c);
 double cta_device_seconds(const atoll_chain *c);
 

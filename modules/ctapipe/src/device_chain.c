@@ -1,13 +1,17 @@
 /* Chains on a device of a plug-in: where things lie in its memory, and what is put on which queue.
  *
- * Each layer is on the device of its owner, which has its weights; its input lies in the owner's symmetric segment,
- * where the layer before stores it, with a flag for each tile and one for each chunk of rows. Each layer has a queue of
- * its own, so that layers of one rank overlap like those of two. Two schedules:
+ * Each layer's weights and input lie in its owner's symmetric segment, where the layer before stores the input, with a
+ * flag for each tile and one for each chunk of rows. Two schedules:
  *
- *   tiles   one launch a layer; its blocks wait for the tiles they read, inside the loop over k
- *   chunks  a launch for each chunk of rows, by the tile kernel or by the vendor's library, whose kernels know no
- * flags: the queue waits for the chunk's flag before the launch and sets the next layer's after it (stream memory
- *           operations). One chunk is the sequential way.
+ *   tiles   one launch a rank, of all layers; its blocks take tiles of the rank's own layers, then of others', and wait
+ *           for the tiles they read inside the loop over k
+ *   chunks  a queue a layer, and a launch for each chunk of rows, by the tile kernel or by the vendor's library, whose
+ *           kernels know no flags: the queue waits for the chunk's flag before the launch and sets the next layer's
+ *           after it (stream memory operations). One chunk is the sequential way.
+ *
+ * Backward is a launch of four jobs: dy through the second layer turned and the slope of the first one's activation,
+ * that through the first layer turned, and the gradients of both weights, in f32 from zero, which their owners add to
+ * the caller's on the host. The sequential way launches the jobs one after the other, each on its owner.
  *
  * The host waits with a bound. Who gives up sets the word that ends the waits of its kernels, and its own chunk flags,
  * so that its queues run dry; the numbers are lost and the chain refuses further use, as on the host. */
@@ -28,24 +32,42 @@ enum { CHUNKS_MOST = 64, GROUP = 8 };
 struct device_layer {
   int64_t in, out; /* rounded up to 8 */
   int owner;
-  void *input;              /* [rows, in] */
-  uint32_t *tile, *chunk;   /* flags of the input; of its chunks of rows */
-  uint32_t *next, *gave_up; /* in the owner's memory */
-  void *w;                  /* [out, in]; w, bias, sums, queue and done: own layers only */
-  float *bias, *sums;
+  void *input;            /* [rows, in] */
+  uint32_t *tile, *chunk; /* flags of the input; of its chunks of rows */
+  uint64_t *claim;
+  void *w, *turned; /* [out, in]; [in, out] for backward */
+  float *bias;
+  float *sums; /* own layers only, as queue and done */
   atoll_queue *queue;
   atoll_event *done;
+};
+
+enum { BACK_JOBS = 4 };
+
+/* With backward alone; named as in the chain's `to`. Everything lies with the owner of what it belongs to. */
+struct device_back {
+  void *before;   /* [rows, hidden] that the first layer's activation is applied to; NULL: its results do */
+  void *dy, *dz;  /* [rows, out], [rows, hidden] */
+  uint32_t *tile; /* flags of dz */
+  void *dx;       /* [rows, in] */
+  float *dw[2], *db[2];
+  uint64_t *claim[BACK_JOBS];
 };
 
 struct cta_device {
   const atoll_chain_device *table;
   atoll_device *device;
   atoll_symmetric *symmetric;
-  atoll_queue *side; /* for what must reach the device while layers wait */
+  atoll_queue *main, *side; /* side: for what must reach the device while a launch waits */
+  atoll_event *done;        /* of main */
   struct device_layer layer[ATOLL_CHAIN_LAYERS];
-  void *output; /* [rows, out] of the last layer */
-  int blocks;   /* of a launch */
-  uint16_t *staging;
+  struct device_back back;
+  void *output;      /* [rows, out] of the last layer */
+  uint32_t *gave_up; /* this rank's */
+  int blocks;        /* of a launch */
+  int claims;
+  void *staging;
+  atoll_chain_gemm *job; /* of the launches on their way: [layers, CHUNKS_MOST], or those of one for all */
   double seconds;
 };
 
@@ -73,12 +95,22 @@ static float float_of(uint16_t v) {
 
 struct launch {
   const atoll_chain_device *table;
-  atoll_chain_gemm gemm;
-  int blocks; /* 0: the library */
+  atoll_chain_launch launch;
+  int blocks;
 };
 static atoll_err launch_task(void *args, void *stream) {
-  struct launch *a = args;
-  return a->blocks ? a->table->tiles(stream, &a->gemm, a->blocks) : a->table->library(stream, &a->gemm);
+  const struct launch *a = args;
+  return a->table->tiles(stream, &a->launch, a->blocks);
+}
+
+struct product {
+  const atoll_chain_device *table;
+  atoll_chain_gemm gemm;
+  float *sums;
+};
+static atoll_err library_task(void *args, void *stream) {
+  const struct product *a = args;
+  return a->table->library(stream, &a->gemm, a->sums);
 }
 
 struct word {
@@ -96,12 +128,12 @@ static atoll_err wait_task(void *args, void *stream) {
 
 struct resident {
   const atoll_chain_device *table;
-  int *blocks;
+  int *blocks, *claims;
 };
 static atoll_err resident_task(void *args, void *stream) {
   struct resident *a = args;
   (void)stream;
-  return a->table->resident(a->blocks);
+  return a->table->resident(a->blocks, a->claims);
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -121,54 +153,88 @@ static int64_t flags_of(const struct cta_device *d, int64_t rows, int64_t column
   return ceiling(rows, d->table->tile_rows) * ceiling(columns, d->table->tile_cols);
 }
 
+static void *lay_numbers(struct cta_layout *l, int rank, int64_t n) {
+  return cta_lay(l, rank, (size_t)n * sizeof(uint16_t), 256);
+}
+
 static void lay_layers(const atoll_chain *c, struct cta_device *d, struct cta_layout *l) {
   size_t line = (size_t)d->table->flag_stride * sizeof(uint32_t);
+  int64_t rows = c->params.rows;
+  for (int r = 0; r < c->view.ranks; r++) {
+    uint32_t *word = cta_lay(l, r, line, 256);
+    d->gave_up = r == c->view.rank ? word : d->gave_up;
+  }
   for (int i = 0; i < c->params.layers; i++) {
     struct device_layer *a = &d->layer[i];
     a->in = round8(c->params.layer[i].in);
     a->out = round8(c->params.layer[i].out);
     a->owner = c->view.step[i + 1].owner;
-    a->input = cta_lay(l, a->owner, (size_t)(c->params.rows * a->in) * sizeof(uint16_t), 256);
-    a->tile = cta_lay(l, a->owner, (size_t)flags_of(d, c->params.rows, a->in) * line, 256);
+    a->input = lay_numbers(l, a->owner, rows * a->in);
+    a->tile = cta_lay(l, a->owner, (size_t)flags_of(d, rows, a->in) * line, 256);
     a->chunk = cta_lay(l, a->owner, CHUNKS_MOST * line, 256);
-    a->next = cta_lay(l, a->owner, line, 256);
-    a->gave_up = cta_lay(l, a->owner, line, 256);
+    a->claim = cta_lay(l, a->owner, line, 256);
+    a->w = lay_numbers(l, a->owner, a->in * a->out);
+    a->bias = cta_lay(l, a->owner, (size_t)a->out * sizeof *a->bias, 256);
+    a->turned = c->params.backward ? lay_numbers(l, a->owner, a->in * a->out) : NULL;
   }
-}
-
-/* Local: what an own layer needs beside its input. */
-static atoll_err open_layer(const atoll_chain *c, struct cta_device *d, struct device_layer *a) {
-  if (a->owner != c->view.rank)
-    return ATOLL_OK;
-  ATOLL_TRY(atoll_queue_create(d->device, "compute", &a->queue));
-  ATOLL_TRY(atoll_event_create(&a->done));
-  ATOLL_TRY(atoll_device_alloc(d->device, (size_t)(a->in * a->out) * sizeof(uint16_t), &a->w));
-  return atoll_device_alloc(d->device, (size_t)a->out * sizeof(float), (void **)&a->bias);
-}
-
-static atoll_err open_own(atoll_chain *c, struct cta_device *d) {
-  int64_t widest = 8, own = 0;
-  for (int i = 0; i < c->params.layers; i++) {
-    const struct device_layer *a = &d->layer[i];
-    widest = a->in > widest ? a->in : a->out > widest ? a->out : widest;
-    own += a->owner == c->view.rank;
-    ATOLL_TRY(open_layer(c, d, &d->layer[i]));
-  }
-  ATOLL_TRY(atoll_queue_create(d->device, "copy", &d->side));
   const struct device_layer *last = &d->layer[c->params.layers - 1];
-  size_t bytes = (size_t)(c->params.rows * last->out) * sizeof(uint16_t);
-  if (last->owner == c->view.rank)
-    ATOLL_TRY(atoll_device_alloc(d->device, bytes, &d->output));
-  ATOLL_TRY(atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)((c->params.rows + 1) * widest) * sizeof *d->staging,
-                            (void **)&d->staging));
-  /* All own layers' launches must be on the device at once, as one waits for another. */
-  struct resident r = {d->table, &d->blocks};
-  ATOLL_TRY(atoll_queue_submit(d->side, resident_task, &r, sizeof r));
-  d->blocks = d->blocks / (int)(own > 0 ? own : 1);
-  return d->blocks > 0 || own == 0
-             ? ATOLL_OK
-             : atoll_fail(ATOLL_UNSUPPORTED, "chain: device %s does not hold %" PRId64 " layers' launches at once",
-                          d->table->device, own);
+  d->output = lay_numbers(l, last->owner, rows * last->out);
+}
+
+static void lay_back(const atoll_chain *c, struct cta_device *d, struct cta_layout *l) {
+  const struct device_layer *a = d->layer;
+  struct device_back *b = &d->back;
+  size_t line = (size_t)d->table->flag_stride * sizeof(uint32_t);
+  int64_t rows = c->params.rows;
+  if (c->params.layer[0].activation > ATOLL_ACTIVATION_RELU)
+    b->before = lay_numbers(l, a[0].owner, rows * a[0].out);
+  b->dy = lay_numbers(l, a[1].owner, rows * a[1].out);
+  b->dz = lay_numbers(l, a[0].owner, rows * a[0].out);
+  b->tile = cta_lay(l, a[0].owner, (size_t)flags_of(d, rows, a[0].out) * line, 256);
+  b->dx = lay_numbers(l, a[0].owner, rows * a[0].in);
+  for (int i = 0; i < 2; i++) {
+    b->dw[i] = cta_lay(l, a[i].owner, (size_t)(a[i].in * a[i].out) * sizeof *b->dw[i], 256);
+    b->db[i] = cta_lay(l, a[i].owner, (size_t)a[i].out * sizeof *b->db[i], 256);
+  }
+  for (int i = 0; i < BACK_JOBS; i++)
+    b->claim[i] = cta_lay(l, a[i % 2 ? 0 : 1].owner, line, 256);
+}
+
+static void lay_device(const atoll_chain *c, struct cta_device *d, struct cta_layout *l) {
+  lay_layers(c, d, l);
+  if (c->params.backward)
+    lay_back(c, d, l);
+}
+
+/* Local. Elements of the largest thing that is moved between the host and the device. */
+static atoll_err open_own(atoll_chain *c, struct cta_device *d) {
+  int64_t most = 8;
+  for (int i = 0; i < c->params.layers; i++) {
+    struct device_layer *a = &d->layer[i];
+    int64_t rows = c->params.rows > a->in || !c->params.backward ? c->params.rows : a->in; /* a gradient's, too */
+    int64_t widest = a->in > a->out ? a->in : a->out;
+    most = rows * widest > most ? rows * widest : most;
+    if (a->owner != c->view.rank)
+      continue;
+    ATOLL_TRY(atoll_queue_create(d->device, "compute", &a->queue));
+    ATOLL_TRY(atoll_event_create(&a->done));
+  }
+  ATOLL_TRY(atoll_queue_create(d->device, "compute", &d->main));
+  ATOLL_TRY(atoll_queue_create(d->device, "copy", &d->side));
+  ATOLL_TRY(atoll_event_create(&d->done));
+  ATOLL_TRY(atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)most * sizeof(float), &d->staging));
+  d->job = calloc((size_t)c->params.layers * CHUNKS_MOST, sizeof *d->job);
+  if (!d->job)
+    return atoll_fail(ATOLL_NOMEM, "chain: jobs of %d layers", c->params.layers);
+  struct resident r = {d->table, &d->blocks, &d->claims};
+  return atoll_queue_submit(d->side, resident_task, &r, sizeof r);
+}
+
+/* All take tiles of others', or nobody does. */
+static atoll_err agree_on_claims(const atoll_chain *c, struct cta_device *d) {
+  d->claims &= c->params.claims;
+  int rc = MPI_Allreduce(MPI_IN_PLACE, &d->claims, 1, MPI_INT, MPI_MIN, atoll_comm_mpi(c->comm));
+  return rc == MPI_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_IO, "MPI_Allreduce failed with %d", rc);
 }
 
 static atoll_err prepare(atoll_chain *c) {
@@ -176,8 +242,6 @@ static atoll_err prepare(atoll_chain *c) {
   const atoll_chain_device *table = find_table(kind);
   if (!table)
     return atoll_fail(ATOLL_UNSUPPORTED, "chain: no plug-in has kernels for chains on device kind %s", kind);
-  if (c->params.backward)
-    return atoll_fail(ATOLL_UNSUPPORTED, "chain: backward runs on the host, not on device kind %s", kind);
   for (int i = 0; i < c->params.layers; i++)
     if (c->params.layer[i].activation == ATOLL_ACTIVATION_SWIGLU)
       return atoll_fail(ATOLL_UNSUPPORTED, "chain: layer %d's SwiGLU runs on the host, not on device kind %s", i, kind);
@@ -193,14 +257,20 @@ atoll_err cta_device_open(atoll_chain *c) {
   struct cta_layout l = {{0}, NULL};
   ATOLL_TRY_ALL(atoll_comm_mpi(c->comm), prepare(c));
   struct cta_device *d = c->on_device;
-  lay_layers(c, d, &l);
+  lay_device(c, d, &l);
   c->device_bytes = l.used[c->view.rank];
   /* Not charged to c->mem, which accounts the host's. */
   ATOLL_TRY(atoll_symmetric_create(c->comm, d->device, NULL, ATOLL_MEM_COMM, c->device_bytes, "of a chain on a device",
                                    &d->symmetric));
   l = (struct cta_layout){{0}, d->symmetric};
-  lay_layers(c, d, &l);
-  return atoll_agree(atoll_comm_mpi(c->comm), open_own(c, d));
+  lay_device(c, d, &l);
+  for (int i = 0; i < c->params.layers; i++) {
+    const struct device_layer *a = &d->layer[i];
+    if (a->owner == c->view.rank)
+      c->weight_bytes += (size_t)(a->in * a->out) * sizeof(uint16_t) * (a->turned ? 2 : 1);
+  }
+  ATOLL_TRY_ALL(atoll_comm_mpi(c->comm), open_own(c, d));
+  return agree_on_claims(c, d);
 }
 
 void cta_device_close(atoll_chain *c) {
@@ -213,15 +283,17 @@ void cta_device_close(atoll_chain *c) {
       atoll_queue_destroy(&a->queue);
     if (a->done)
       atoll_event_destroy(&a->done);
-    atoll_device_free(d->device, a->w);
-    atoll_device_free(d->device, a->bias);
     atoll_device_free(d->device, a->sums);
   }
+  if (d->main)
+    atoll_queue_destroy(&d->main);
   if (d->side)
     atoll_queue_destroy(&d->side);
-  atoll_device_free(d->device, d->output);
+  if (d->done)
+    atoll_event_destroy(&d->done);
   atoll_mem_free(c->mem, &d->staging);
   atoll_symmetric_destroy(&d->symmetric);
+  free(d->job);
   free(d);
   c->on_device = NULL;
 }
@@ -231,84 +303,97 @@ double cta_device_seconds(const atoll_chain *c) { return c->on_device->seconds; 
 
 /* --- weights ------------------------------------------------------------------------------------------------------ */
 
+/* to [rows, columns] in bf16; what lies outside of from [n, m] is zero. */
+static atoll_err put_matrix(atoll_queue *queue, uint16_t *room, void *to, int64_t rows, int64_t columns,
+                            const float *from, int64_t n, int64_t m, int64_t row_stride, int64_t column_stride) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t i = 0; i < columns; i++)
+      room[r * columns + i] = r < n && i < m ? bf16_of(from[r * row_stride + i * column_stride]) : 0;
+  ATOLL_TRY(atoll_queue_copy(queue, to, room, (size_t)(rows * columns) * sizeof *room));
+  return atoll_queue_sync(queue);
+}
+
 atoll_err cta_device_set_layer(atoll_chain *c, int layer, const float *w, int64_t in_stride, int64_t out_stride,
                                const float *bias) {
   struct cta_device *d = c->on_device;
   const struct device_layer *a = &d->layer[layer];
   int64_t in = c->params.layer[layer].in, out = c->params.layer[layer].out;
-  uint16_t *turned = calloc((size_t)(a->in * a->out), sizeof *turned);
+  uint16_t *room = calloc((size_t)(a->in * a->out), sizeof *room);
   float *b = calloc((size_t)a->out, sizeof *b);
-  atoll_err err = turned && b ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "chain: layer %d in bf16", layer);
-  for (int64_t o = 0; o < out && err == ATOLL_OK; o++) {
-    for (int64_t i = 0; i < in; i++)
-      turned[o * a->in + i] = bf16_of(w[i * in_stride + o * out_stride]);
+  atoll_err err = room && b ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "chain: layer %d in bf16", layer);
+  if (err == ATOLL_OK)
+    err = put_matrix(d->main, room, a->w, a->out, a->in, w, out, in, out_stride, in_stride);
+  if (err == ATOLL_OK && a->turned)
+    err = put_matrix(d->main, room, a->turned, a->in, a->out, w, in, out, in_stride, out_stride);
+  for (int64_t o = 0; o < out && err == ATOLL_OK; o++)
     b[o] = bias && c->params.layer[layer].bias ? bias[o] : 0;
-  }
   if (err == ATOLL_OK)
-    err = atoll_queue_copy(a->queue, a->w, turned, (size_t)(a->in * a->out) * sizeof *turned);
+    err = atoll_queue_copy(d->main, a->bias, b, (size_t)a->out * sizeof *b);
   if (err == ATOLL_OK)
-    err = atoll_queue_copy(a->queue, a->bias, b, (size_t)a->out * sizeof *b);
-  if (err == ATOLL_OK)
-    err = atoll_queue_sync(a->queue);
-  free(turned);
+    err = atoll_queue_sync(d->main);
+  free(room);
   free(b);
   return err;
 }
 
 /* --- one run ------------------------------------------------------------------------------------------------------ */
 
-static atoll_err upload(atoll_chain *c, const float *x) {
+/* x [rows, n] of the caller to the owner's matrix. */
+static atoll_err upload(atoll_chain *c, int owner, void *to, const float *x, int64_t n) {
   struct cta_device *d = c->on_device;
-  const struct device_layer *a = &d->layer[0];
-  int64_t rows = c->view.rows, in = c->params.layer[0].in;
-  if (a->owner != c->view.rank)
-    return ATOLL_OK;
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t i = 0; i < a->in; i++)
-      d->staging[r * a->in + i] = i < in ? bf16_of(x[r * in + i]) : 0;
-  ATOLL_TRY(atoll_queue_copy(a->queue, a->input, d->staging, (size_t)(rows * a->in) * sizeof *d->staging));
-  return atoll_queue_sync(a->queue);
+  return owner == c->view.rank ? put_matrix(d->main, d->staging, to, c->view.rows, round8(n), x, c->view.rows, n, n, 1)
+                               : ATOLL_OK;
 }
 
-static atoll_err download(atoll_chain *c) {
+static atoll_err download(atoll_chain *c, int owner, const void *from, float *y, int64_t n) {
   struct cta_device *d = c->on_device;
-  const struct device_layer *a = &d->layer[c->params.layers - 1];
-  int64_t rows = c->view.rows, out = c->params.layer[c->params.layers - 1].out;
-  if (a->owner != c->view.rank)
+  int64_t rows = c->view.rows, width = round8(n);
+  const uint16_t *got = d->staging;
+  if (owner != c->view.rank)
     return ATOLL_OK;
-  ATOLL_TRY(atoll_queue_copy(a->queue, d->staging, d->output, (size_t)(rows * a->out) * sizeof *d->staging));
-  ATOLL_TRY(atoll_queue_sync(a->queue));
+  ATOLL_TRY(atoll_queue_copy(d->main, d->staging, from, (size_t)(rows * width) * sizeof *got));
+  ATOLL_TRY(atoll_queue_sync(d->main));
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t o = 0; o < out; o++)
-      c->view.output[r * out + o] = float_of(d->staging[r * a->out + o]);
+    for (int64_t o = 0; o < n; o++)
+      y[r * n + o] = float_of(got[r * width + o]);
   return ATOLL_OK;
 }
 
-/* Rows [r0, r1) of a layer. */
+static atoll_chain_launch launch_of(const atoll_chain *c, const atoll_chain_gemm *job, int jobs, int64_t chunk) {
+  const struct cta_device *d = c->on_device;
+  return (atoll_chain_launch){.job = job,
+                              .jobs = jobs,
+                              .products = jobs,
+                              .epoch = c->view.epoch,
+                              .turn = c->view.epoch * CHUNKS_MOST + (uint32_t)chunk,
+                              .gave_up = d->gave_up,
+                              .claims = d->claims,
+                              .group = GROUP};
+}
+
+/* Rows [r0, r1) of a layer, whose input is there. */
 static atoll_chain_gemm gemm_of(const atoll_chain *c, int layer, int64_t r0, int64_t r1) {
   const struct cta_device *d = c->on_device;
   const struct device_layer *a = &d->layer[layer];
   int last = layer + 1 == c->params.layers;
-  uint16_t *to = last ? d->output : a[1].input;
+  uint16_t *to = last ? d->output : a[1].input, *before = layer == 0 ? d->back.before : NULL;
   return (atoll_chain_gemm){.a = (const uint16_t *)a->input + r0 * a->in,
                             .b = a->w,
                             .c = to + r0 * a->out,
                             .bias = a->bias,
+                            .before = before ? before + r0 * a->out : NULL,
                             .m = (int)(r1 - r0),
                             .n = (int)a->out,
                             .k = (int)a->in,
                             .activation = c->params.layer[layer].activation,
-                            .epoch = c->view.epoch,
-                            .next = a->next,
-                            .gave_up = a->gave_up,
-                            .group = GROUP,
-                            .sums = a->sums ? a->sums + r0 * a->out : NULL};
+                            .from = -1,
+                            .own = a->owner == c->view.rank,
+                            .claim = a->claim};
 }
 
-static atoll_err put_launch(const atoll_chain *c, const struct device_layer *a, const atoll_chain_gemm *g, int blocks) {
-  struct launch l = {c->on_device->table, *g, blocks};
-  ATOLL_TRY(atoll_queue_zero(a->queue, a->next, sizeof *a->next));
-  return atoll_queue_submit(a->queue, launch_task, &l, sizeof l);
+static atoll_err put_launch(const atoll_chain *c, atoll_queue *queue, const atoll_chain_launch *l) {
+  struct launch a = {c->on_device->table, *l, c->on_device->blocks};
+  return atoll_queue_submit(queue, launch_task, &a, sizeof a);
 }
 
 static atoll_err put_word(const atoll_chain *c, atoll_queue *queue, atoll_task task, uint32_t *flag) {
@@ -316,13 +401,25 @@ static atoll_err put_word(const atoll_chain *c, atoll_queue *queue, atoll_task t
   return atoll_queue_submit(queue, task, &w, sizeof w);
 }
 
-static atoll_err put_tiles(atoll_chain *c, int layer) {
-  const struct cta_device *d = c->on_device;
-  const struct device_layer *a = &d->layer[layer];
-  atoll_chain_gemm g = gemm_of(c, layer, 0, c->view.rows);
-  g.ready_in = layer > 0 ? a->tile : NULL;
-  g.ready_out = layer + 1 < c->params.layers ? a[1].tile : NULL;
-  return put_launch(c, a, &g, d->blocks);
+static atoll_err put_tiles(atoll_chain *c) {
+  struct cta_device *d = c->on_device;
+  atoll_chain_launch l = launch_of(c, d->job, c->params.layers, 0);
+  for (int i = 0; i < l.jobs; i++) {
+    d->job[i] = gemm_of(c, i, 0, c->view.rows);
+    d->job[i].from = i - 1;
+    d->job[i].ready_in = i > 0 ? d->layer[i].tile : NULL;
+    d->job[i].ready_out = i + 1 < l.jobs ? d->layer[i + 1].tile : NULL;
+  }
+  return put_launch(c, d->main, &l);
+}
+
+static atoll_err put_chunk(const atoll_chain *c, const struct device_layer *a, const atoll_chain_gemm *g, int64_t i,
+                           float *sums) {
+  const struct product p = {c->on_device->table, *g, sums};
+  if (sums)
+    return atoll_queue_submit(a->queue, library_task, &p, sizeof p);
+  const atoll_chain_launch l = launch_of(c, g, 1, i);
+  return put_launch(c, a->queue, &l);
 }
 
 static atoll_err put_chunks(atoll_chain *c, int layer, int64_t chunks, int library) {
@@ -333,25 +430,24 @@ static atoll_err put_chunks(atoll_chain *c, int layer, int64_t chunks, int libra
   if (library && !a->sums)
     ATOLL_TRY(atoll_device_alloc(d->device, sums, (void **)&a->sums));
   for (int64_t i = 0; i < chunks; i++) {
-    atoll_chain_gemm g = gemm_of(c, layer, rows * i / chunks, rows * (i + 1) / chunks);
+    int64_t r0 = rows * i / chunks;
+    atoll_chain_gemm *g = &d->job[layer * CHUNKS_MOST + i];
+    *g = gemm_of(c, layer, r0, rows * (i + 1) / chunks);
     if (layer > 0)
       ATOLL_TRY(put_word(c, a->queue, wait_task, a->chunk + i * stride));
-    ATOLL_TRY(put_launch(c, a, &g, library ? 0 : d->blocks));
+    ATOLL_TRY(put_chunk(c, a, g, i, library ? a->sums + r0 * a->out : NULL));
     if (layer + 1 < c->params.layers)
       ATOLL_TRY(put_word(c, a->queue, write_task, a[1].chunk + i * stride));
   }
-  return ATOLL_OK;
+  return atoll_queue_record(a->queue, a->done);
 }
 
 static atoll_err put_layers(atoll_chain *c, atoll_chain_way way, int64_t chunks) {
-  struct cta_device *d = c->on_device;
-  for (int i = 0; i < c->params.layers; i++) {
-    const struct device_layer *a = &d->layer[i];
-    if (a->owner != c->view.rank)
-      continue;
-    ATOLL_TRY(way == ATOLL_CHAIN_CTA ? put_tiles(c, i) : put_chunks(c, i, chunks, way == ATOLL_CHAIN_BLAS_CHUNKS));
-    ATOLL_TRY(atoll_queue_record(a->queue, a->done));
-  }
+  if (way == ATOLL_CHAIN_CTA)
+    return put_tiles(c);
+  for (int i = 0; i < c->params.layers; i++)
+    if (c->on_device->layer[i].owner == c->view.rank)
+      ATOLL_TRY(put_chunks(c, i, chunks, way == ATOLL_CHAIN_BLAS_CHUNKS));
   return ATOLL_OK;
 }
 
@@ -371,64 +467,73 @@ static int64_t first_behind(const atoll_chain *c, const uint32_t *flag, int64_t 
   return found;
 }
 
-/* What layer waits for, in words. */
-static void report_of(const atoll_chain *c, atoll_chain_way way, int64_t chunks, int layer, char *text, size_t n) {
+/* Adds to text what `layer` lacks; 0: nothing. */
+static int say_missing(const atoll_chain *c, int chunks, int layer, char *text, size_t n) {
   const struct cta_device *d = c->on_device;
   const struct device_layer *a = &d->layer[layer];
   int64_t tiles = ceiling(a->in, d->table->tile_cols), missing = -1;
-  int at = snprintf(text, n, "rank %d waited %g s for layer %d on its device", c->view.rank, c->view.timeout, layer);
-  if (layer > 0)
-    missing = way == ATOLL_CHAIN_CTA ? first_behind(c, a->tile, flags_of(d, c->view.rows, a->in))
-                                     : first_behind(c, a->chunk, chunks);
-  if (missing >= 0 && way == ATOLL_CHAIN_CTA)
-    at += snprintf(text + at, n - (size_t)at, ", which lacks tile %" PRId64 " of panel %" PRId64 " of layer %d",
-                   missing % tiles, missing / tiles, layer - 1);
-  else if (missing >= 0)
-    at += snprintf(text + at, n - (size_t)at, ", which lacks chunk %" PRId64 " of layer %d", missing, layer - 1);
-  if (missing >= 0)
-    at += snprintf(text + at, n - (size_t)at, " of rank %d", a[-1].owner);
-  snprintf(text + at, n - (size_t)at, " in epoch %" PRIu32, c->view.epoch);
+  if (a->owner != c->view.rank || layer == 0)
+    return 0;
+  missing = chunks ? first_behind(c, a->chunk, chunks) : first_behind(c, a->tile, flags_of(d, c->view.rows, a->in));
+  if (missing < 0)
+    return 0;
+  if (chunks)
+    snprintf(text, n, " layer %d, which lacks chunk %" PRId64 " of layer %d of rank %d", layer, missing, layer - 1,
+             a[-1].owner);
+  else
+    snprintf(text, n, " layer %d, which lacks tile %" PRId64 " of panel %" PRId64 " of layer %d of rank %d", layer,
+             missing % tiles, missing / tiles, layer - 1, a[-1].owner);
+  return 1;
 }
 
 /* The own kernels' and queues' waits end, whatever they wait for. */
 static void let_go(atoll_chain *c) {
   struct cta_device *d = c->on_device;
   static const uint32_t one = 1;
-  for (int i = 0; i < c->params.layers; i++) {
-    struct device_layer *a = &d->layer[i];
-    if (a->owner != c->view.rank)
-      continue;
-    (void)atoll_queue_copy(d->side, a->gave_up, &one, sizeof one);
-    for (int64_t k = 0; k < CHUNKS_MOST; k++)
-      (void)put_word(c, d->side, write_task, a->chunk + k * d->table->flag_stride);
-  }
+  (void)atoll_queue_copy(d->side, d->gave_up, &one, sizeof one);
+  for (int i = 0; i < c->params.layers; i++)
+    for (int64_t k = 0; k < CHUNKS_MOST && d->layer[i].owner == c->view.rank; k++)
+      (void)put_word(c, d->side, write_task, d->layer[i].chunk + k * d->table->flag_stride);
   (void)atoll_queue_sync(d->side);
+  (void)atoll_queue_sync(d->main);
   for (int i = 0; i < c->params.layers; i++)
     if (d->layer[i].owner == c->view.rank)
       (void)atoll_queue_sync(d->layer[i].queue);
 }
 
-static atoll_err wait_layer(atoll_chain *c, atoll_chain_way way, int64_t chunks, int layer) {
+/* chunks 0: of tiles. */
+static atoll_err wait_queue(atoll_chain *c, atoll_queue *queue, atoll_event *done, int chunks) {
   struct cta_view *v = &c->view;
-  const struct device_layer *a = &c->on_device->layer[layer];
+  char report[sizeof v->abort->text];
   double since = atoll_clock_now();
-  while (!atoll_event_done(a->done)) {
-    char report[sizeof v->abort->text];
+  while (!atoll_event_done(done)) {
     (void)sched_yield();
     ATOLL_TRY(cta_check_others(v));
     if (atoll_clock_now() - since < v->timeout)
       continue;
-    report_of(c, way, chunks, layer, report, sizeof report);
+    int at = snprintf(report, sizeof report, "rank %d waited %g s on its device for", v->rank, v->timeout), layer = 0;
+    while (layer < c->params.layers && !say_missing(c, chunks, layer, report + at, sizeof report - (size_t)at))
+      layer++;
+    at = (int)strlen(report);
+    snprintf(report + at, sizeof report - (size_t)at, "%s in epoch %" PRIu32,
+             layer < c->params.layers ? "" : " what it was given", v->epoch);
     return cta_give_up(v, ATOLL_TIMEOUT, report);
   }
-  return atoll_queue_sync(a->queue);
+  return atoll_queue_sync(queue);
 }
 
-static atoll_err wait_layers(atoll_chain *c, atoll_chain_way way, int64_t chunks) {
+static atoll_err wait_layers(atoll_chain *c, int chunks) {
+  struct cta_device *d = c->on_device;
   for (int i = 0; i < c->params.layers; i++)
-    if (c->on_device->layer[i].owner == c->view.rank)
-      ATOLL_TRY(wait_layer(c, way, chunks, i));
+    if (d->layer[i].owner == c->view.rank)
+      ATOLL_TRY(wait_queue(c, d->layer[i].queue, d->layer[i].done, chunks));
   return ATOLL_OK;
+}
+
+static atoll_err wait_main(atoll_chain *c) {
+  struct cta_device *d = c->on_device;
+  ATOLL_TRY(atoll_queue_record(d->main, d->done));
+  return wait_queue(c, d->main, d->done, 0);
 }
 
 /* An error of this rank's device ends the run for everybody. */
@@ -452,21 +557,135 @@ static int can_run(atoll_chain_way way) {
 
 atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, const float *x, const float **y) {
   struct cta_view *v = &c->view;
+  struct cta_device *d = c->on_device;
+  int last = c->params.layers - 1;
   if (!can_run(way))
     return atoll_fail(ATOLL_UNSUPPORTED,
                       "chains on device kind %s run sequential, microbatch, blas_chunks or cta, not %s",
-                      c->on_device->table->device, atoll_chain_way_name(way));
+                      d->table->device, atoll_chain_way_name(way));
   chunks = way == ATOLL_CHAIN_SEQUENTIAL ? 1 : cta_least(chunks, CHUNKS_MOST);
   chunks = cta_least(chunks, v->rows > 0 ? v->rows : 1);
-  ATOLL_TRY(tell_others(c, upload(c, x)));
+  ATOLL_TRY(tell_others(c, upload(c, d->layer[0].owner, d->layer[0].input, x, c->params.layer[0].in)));
   ATOLL_TRY(cta_meet(v)); /* nobody reads the inputs of the run before any more */
   double begin = atoll_clock_now();
   atoll_err err = v->rows > 0 ? put_layers(c, way, chunks) : ATOLL_OK;
   if (err == ATOLL_OK && v->rows > 0)
-    err = wait_layers(c, way, chunks);
-  c->on_device->seconds = atoll_clock_now() - begin;
+    err = way == ATOLL_CHAIN_CTA ? wait_main(c) : wait_layers(c, (int)chunks);
+  d->seconds = atoll_clock_now() - begin;
   ATOLL_TRY(tell_others(c, err));
-  ATOLL_TRY(tell_others(c, download(c)));
+  ATOLL_TRY(cta_meet(v)); /* others have made tiles of this rank's layers */
+  ATOLL_TRY(tell_others(c, download(c, d->layer[last].owner, d->output, v->output, c->params.layer[last].out)));
   *y = v->output;
+  return cta_meet(v);
+}
+
+/* --- backward ----------------------------------------------------------------------------------------------------- */
+
+/* Products 0 and 1: dy to dz, dz to dx. */
+static atoll_chain_gemm turned_job(const atoll_chain *c, int job) {
+  const struct cta_device *d = c->on_device;
+  const struct device_back *b = &d->back;
+  const struct device_layer *a = &d->layer[1 - job];
+  atoll_chain_gemm g = {.a = job ? b->dz : b->dy,
+                        .b = a->turned,
+                        .c = job ? b->dx : b->dz,
+                        .m = (int)c->view.rows,
+                        .n = (int)a->in,
+                        .k = (int)a->out,
+                        .from = job - 1,
+                        .own = a->owner == c->view.rank,
+                        .ready_in = job ? b->tile : NULL,
+                        .ready_out = job ? NULL : b->tile,
+                        .claim = b->claim[job]};
+  if (!job) {
+    g.slope = c->params.layer[0].activation;
+    g.at = b->before ? b->before : d->layer[1].input;
+  }
+  return g;
+}
+
+/* Jobs 2 and 3: gradients of the second layer's weights, and the first one's. */
+static atoll_chain_gemm weight_job(const atoll_chain *c, int job) {
+  const struct cta_device *d = c->on_device;
+  const struct device_back *b = &d->back;
+  int layer = 3 - job;
+  const struct device_layer *a = &d->layer[layer];
+  return (atoll_chain_gemm){.weight = 1,
+                            .a = layer ? b->dy : b->dz,
+                            .b = a->input,
+                            .c = b->dw[layer],
+                            .column = b->db[layer],
+                            .m = (int)a->out,
+                            .n = (int)a->in,
+                            .k = (int)c->view.rows,
+                            .from = layer ? -1 : 0,
+                            .own = a->owner == c->view.rank,
+                            .ready_in = layer ? NULL : b->tile,
+                            .claim = b->claim[job]};
+}
+
+static atoll_err backward_together(atoll_chain *c) {
+  atoll_chain_gemm *job = c->on_device->job;
+  atoll_chain_launch l = launch_of(c, job, BACK_JOBS, 0);
+  l.products = 2;
+  for (int j = 0; j < BACK_JOBS; j++)
+    job[j] = j < l.products ? turned_job(c, j) : weight_job(c, j);
+  ATOLL_TRY(tell_others(c, put_launch(c, c->on_device->main, &l)));
+  ATOLL_TRY(tell_others(c, wait_main(c)));
+  return cta_meet(&c->view);
+}
+
+static atoll_err backward_in_turn(atoll_chain *c) {
+  for (int j = 0; j < BACK_JOBS; j++) {
+    atoll_chain_gemm *job = c->on_device->job;
+    atoll_chain_launch l = launch_of(c, job, 1, 0);
+    *job = j < 2 ? turned_job(c, j) : weight_job(c, j);
+    job->ready_in = NULL;
+    job->from = -1;
+    if (job->own) {
+      ATOLL_TRY(tell_others(c, put_launch(c, c->on_device->main, &l)));
+      ATOLL_TRY(tell_others(c, wait_main(c)));
+    }
+    ATOLL_TRY(cta_meet(&c->view));
+  }
+  return ATOLL_OK;
+}
+
+/* to [n, m] += from [n, width] of this rank's device. */
+static atoll_err add_from(atoll_chain *c, const float *from, int64_t n, int64_t m, int64_t width, float *to) {
+  struct cta_device *d = c->on_device;
+  const float *got = d->staging;
+  ATOLL_TRY(atoll_queue_copy(d->main, d->staging, from, (size_t)(n * width) * sizeof *got));
+  ATOLL_TRY(atoll_queue_sync(d->main));
+  for (int64_t r = 0; r < n; r++)
+    for (int64_t i = 0; i < m; i++)
+      to[r * m + i] += got[r * width + i];
+  return ATOLL_OK;
+}
+
+static atoll_err add_gradients(atoll_chain *c, const atoll_chain_gradients *to) {
+  const struct cta_device *d = c->on_device;
+  for (int i = 0; i < 2; i++) {
+    const struct device_layer *a = &d->layer[i];
+    const atoll_chain_layer *p = &c->params.layer[i];
+    if (a->owner != c->view.rank)
+      continue;
+    ATOLL_TRY(add_from(c, d->back.dw[i], p->out, p->in, a->in, to->dw[i]));
+    if (p->bias)
+      ATOLL_TRY(add_from(c, d->back.db[i], 1, p->out, a->out, to->db[i]));
+  }
+  return ATOLL_OK;
+}
+
+atoll_err cta_device_backward(atoll_chain *c, atoll_chain_way way, const float *dy, const atoll_chain_gradients *to) {
+  struct cta_view *v = &c->view;
+  struct cta_device *d = c->on_device;
+  ATOLL_TRY(tell_others(c, upload(c, d->layer[1].owner, d->back.dy, dy, c->params.layer[1].out)));
+  ATOLL_TRY(cta_meet(v)); /* nobody reads dx of the call before any more, and places are ready */
+  if (v->rows > 0) {
+    ATOLL_TRY(way == ATOLL_CHAIN_CTA ? backward_together(c) : backward_in_turn(c));
+    ATOLL_TRY(tell_others(c, download(c, d->layer[0].owner, d->back.dx, c->dx, c->params.layer[0].in)));
+    ATOLL_TRY(tell_others(c, add_gradients(c, to)));
+  }
   return cta_meet(v);
 }

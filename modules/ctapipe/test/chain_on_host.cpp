@@ -11,39 +11,45 @@ static int lost(void) {
   return set && !strcmp(set, "lost-kernel");
 }
 
-static atoll_err resident(int *blocks) {
-  *blocks = 3; /* three layers of one rank at once */
+static atoll_err resident(int *blocks, int *claims) {
+  *blocks = 2;
+  *claims = 1;
   return ATOLL_OK;
 }
 
 struct launch {
-  struct cta_gemm gemm;
+  struct cta_chain chain;
   int blocks;
 };
 static void tiles_run(void *args) {
   struct launch *l = (struct launch *)args;
-  grid_join(grid_launch(&l->gemm, l->blocks));
+  grid_join(grid_launch(&l->chain, l->blocks));
 }
-static atoll_err tiles(void *stream, const atoll_chain_gemm *g, int blocks) {
-  struct launch l = {cta_gemm_of(g), blocks};
+static atoll_err tiles(void *stream, const atoll_chain_launch *a, int blocks) {
+  struct launch l = {cta_chain_of(a), blocks};
   if (!lost())
     fake_launch(stream, tiles_run, &l, sizeof l);
   return ATOLL_OK;
 }
 
+struct product {
+  struct cta_job job;
+  float *sums;
+};
 static void library_run(void *args) {
-  atoll_chain_gemm *g = (atoll_chain_gemm *)args;
-  struct cta_gemm p = cta_gemm_of(g);
-  for (int64_t i = 0; i < (int64_t)p.M * p.N; i++) {
-    g->sums[i] = 0;
-    for (int k = p.K - 1; k >= 0; k--) /* another order than the kernel's: a library's own */
-      g->sums[i] += cta_from_bf16(p.A[i / p.N * p.K + k]) * cta_from_bf16(p.B[i % p.N * p.K + k]);
-    cta_finish(&p, g->sums, i);
+  struct product *l = (struct product *)args;
+  struct cta_job *p = &l->job;
+  for (int64_t i = 0; i < (int64_t)p->M * p->N; i++) {
+    l->sums[i] = 0;
+    for (int k = p->K - 1; k >= 0; k--) /* another order than the kernel's: a library's own */
+      l->sums[i] += cta_from_bf16(p->A[i / p->N * p->K + k]) * cta_from_bf16(p->B[i % p->N * p->K + k]);
+    cta_finish(p, l->sums, i);
   }
 }
-static atoll_err library(void *stream, const atoll_chain_gemm *g) {
+static atoll_err library(void *stream, const atoll_chain_gemm *g, float *sums) {
+  struct product l = {cta_job_of(g), sums};
   if (!lost())
-    fake_launch(stream, library_run, g, sizeof *g);
+    fake_launch(stream, library_run, &l, sizeof l);
   return ATOLL_OK;
 }
 

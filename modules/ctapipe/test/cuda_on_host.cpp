@@ -1,7 +1,8 @@
-/* The GPU kernel's source, run on the host by a shim: a producer and a consumer grid at the same time, the consumer
- * first. Right numbers for sizes that divide nothing, the same bits as one grid after the other, for many epochs
- * without reset; without flags the result is wrong; a producer that never comes ends the wait. Under ThreadSanitizer it
- * is clean, and reports a race when the release is relaxed: then the program, which runs itself, expects status 66. */
+/* The GPU kernel's source, run on the host by a shim: two ranks' grids over a chain of two layers and its backward, at
+ * the same time. Right numbers for sizes that divide nothing; the bits of one job after the other, epoch after epoch
+ * without reset, each rank taking its own tiles or whoever is idle the other's, and where one rank alone does all;
+ * without flags forward and gradients are wrong; a producer that never comes ends the wait. Under ThreadSanitizer it is
+ * clean, and reports a race when the release is relaxed: then the program, which runs itself, expects status 66. */
 #include "host_grid.h"
 
 #include <stdio.h>
@@ -9,11 +10,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { M = 70, K = 40, N = 136, P = 72, BLOCKS = 2, PANELS = 2, TILES = 3 };
+enum { M = 70, K = 40, N = 72, P = 40, BLOCKS = 1, PANELS = 2, TILES = 2 };
+enum { FORWARD = 2, BACKWARD = 4 };
 
-static bf16 x[M * K], w1[N * K], w2[P * N], y[M * N], z[M * P];
-static float b1[N];
-static uint32_t flags[PANELS * TILES * CTA_FLAG_STRIDE], next1, next2, gave_up;
+static bf16 x[M * K], w1[N * K], w2[P * N], turned1[K * N], turned2[N * P], dy[M * P];
+static bf16 before[M * N], y[M * N], z[M * P], dz[M * N], dx[M * K];
+static float b1[N], dw1[N * K], dw2[P * N], db1[N], db2[P];
+static uint32_t flags[2][PANELS * TILES * CTA_FLAG_STRIDE], gave_up[2];
+static uint64_t claim[FORWARD + BACKWARD];
 
 #define CHECK(c)                                                                                                       \
   do {                                                                                                                 \
@@ -23,87 +27,205 @@ static uint32_t flags[PANELS * TILES * CTA_FLAG_STRIDE], next1, next2, gave_up;
     }                                                                                                                  \
   } while (0)
 
-static struct grid *launch(struct cta_gemm gemm) { return grid_launch(&gemm, BLOCKS); }
-
-static struct cta_gemm first(uint32_t epoch) {
-  struct cta_gemm g = {};
-  g.A = x, g.B = w1, g.C = y, g.bias = b1, g.M = M, g.N = N, g.K = K, g.activation = CTA_RELU;
-  g.ready_out = flags, g.epoch = epoch, g.next = &next1, g.next_base = next1, g.gave_up = &gave_up, g.group = 2;
+static struct cta_job product(const bf16 *a, const bf16 *b, bf16 *c, int n, int k, int number) {
+  struct cta_job g = {};
+  g.A = a, g.B = b, g.C = c, g.M = M, g.N = n, g.K = k, g.from = -1, g.claim = &claim[number];
   return g;
 }
 
-static struct cta_gemm second(uint32_t epoch) {
-  struct cta_gemm g = {};
-  g.A = y, g.B = w2, g.C = z, g.M = M, g.N = P, g.K = N, g.ready_in = flags, g.epoch = epoch;
-  g.next = &next2, g.next_base = next2, g.gave_up = &gave_up, g.group = 2;
+static struct cta_job gradient(const bf16 *right, const bf16 *left, float *dw, float *db, int m, int n, int number) {
+  struct cta_job g = product(right, left, NULL, n, M, number);
+  g.weight = 1, g.C = dw, g.column = db, g.M = m;
   return g;
 }
 
-static void poison(bf16 *p, int n) {
-  for (int i = 0; i < n; i++)
-    p[i].bits = 0x7fc0;
+static struct cta_chain chain(int rank, uint32_t epoch, int claims) {
+  struct cta_chain p = {};
+  p.claims = claims, p.group = 2, p.epoch = p.turn = epoch, p.gave_up = &gave_up[rank];
+  return p;
 }
+
+/* Rank 0 owns the first layer, rank 1 the second. */
+static struct cta_chain forward(int rank, uint32_t epoch, int claims) {
+  struct cta_chain p = chain(rank, epoch, claims);
+  p.jobs = p.products = FORWARD;
+  p.job[0] = product(x, w1, y, N, K, 0);
+  p.job[0].bias = b1, p.job[0].activation = CTA_GELU, p.job[0].before = before, p.job[0].ready_out = flags[0];
+  p.job[1] = product(y, w2, z, P, N, 1);
+  p.job[1].ready_in = flags[0], p.job[1].from = 0;
+  p.job[rank].own = 1;
+  return p;
+}
+
+static struct cta_chain backward(int rank, uint32_t epoch, int claims) {
+  struct cta_chain p = chain(rank, epoch, claims);
+  p.jobs = BACKWARD, p.products = 2;
+  p.job[0] = product(dy, turned2, dz, N, P, FORWARD);
+  p.job[0].slope = CTA_GELU, p.job[0].at = before, p.job[0].ready_out = flags[1];
+  p.job[1] = product(dz, turned1, dx, K, N, FORWARD + 1);
+  p.job[2] = gradient(dy, y, dw2, db2, P, N, FORWARD + 2);
+  p.job[3] = gradient(dz, x, dw1, db1, N, K, FORWARD + 3);
+  p.job[1].ready_in = p.job[3].ready_in = flags[1], p.job[1].from = p.job[3].from = 0;
+  p.job[!rank].own = p.job[2 + !rank].own = 1;
+  return p;
+}
+
+static void run_grid(struct cta_chain p) { grid_join(grid_launch(&p, BLOCKS)); }
+
+/* Of a list one job by itself. */
+static void alone(struct cta_chain p, int job) {
+  p.job[0] = p.job[job];
+  p.job[0].ready_in = NULL, p.job[0].from = -1, p.job[0].own = 1;
+  p.jobs = p.products = 1;
+  run_grid(p);
+}
+
+static void poison(void) {
+  bf16 *const numbers[] = {before, y, z, dz, dx};
+  const int n[] = {M * N, M * N, M * P, M * N, M * K};
+  for (int i = 0; i < 5; i++)
+    for (int j = 0; j < n[i]; j++)
+      numbers[i][j].bits = 0x7fc0;
+  memset(dw1, 0xff, sizeof dw1), memset(dw2, 0xff, sizeof dw2), memset(db1, 0xff, sizeof db1);
+}
+
+/* --- right numbers ------------------------------------------------------------------------------------------------ */
 
 static void fill(bf16 *p, int n, int mod, float scale) {
   for (int i = 0; i < n; i++)
     p[i] = cta_to_bf16((float)(i % mod - mod / 2) * scale);
 }
 
-/* In double, with y rounded as the kernel rounds it. */
-static double worst_error(void) {
-  static float h[M * N];
-  double worst = 0, scale = 1e-30;
+static void turn(const bf16 *from, int rows, int columns, bf16 *to) {
+  for (int r = 0; r < rows; r++)
+    for (int c = 0; c < columns; c++)
+      to[c * rows + r] = from[r * columns + c];
+}
+
+static double at(const bf16 *p, int i) { return cta_from_bf16(p[i]); }
+
+/* How far got is from want, of the largest. */
+struct errors {
+  double worst, scale;
+};
+static void look(struct errors *e, double got, double want) {
+  double d = fabs(got - want);
+  e->worst = d <= e->worst ? e->worst : isnan(d) ? INFINITY : d;
+  e->scale = fabs(want) > e->scale ? fabs(want) : e->scale;
+}
+static int close_to(struct errors e) { return e.worst < e.scale / 128; } /* a bf16 has 8 bits */
+
+/* Each against what it was made of, in double. */
+static void check_numbers(void) {
+  struct errors hidden = {}, out = {}, slope = {}, down = {}, first = {}, second = {}, columns = {};
   for (int i = 0; i < M; i++)
     for (int j = 0; j < N; j++) {
-      double sum = b1[j];
+      double sum = b1[j], back = 0;
       for (int k = 0; k < K; k++)
-        sum += (double)cta_from_bf16(x[i * K + k]) * cta_from_bf16(w1[j * K + k]);
-      h[i * N + j] = cta_from_bf16(cta_to_bf16(sum > 0 ? (float)sum : 0));
+        sum += at(x, i * K + k) * at(w1, j * K + k);
+      for (int k = 0; k < P; k++)
+        back += at(dy, i * P + k) * at(w2, k * N + j);
+      double u = 0.7978845608 * (sum + 0.044715 * sum * sum * sum), t = tanh(u);
+      look(&hidden, at(y, i * N + j), 0.5 * sum * (1 + t));
+      look(&slope, at(dz, i * N + j),
+           back * (0.5 * (1 + t) + 0.5 * sum * (1 - t * t) * 0.7978845608 * (1 + 3 * 0.044715 * sum * sum)));
     }
   for (int i = 0; i < M; i++)
     for (int j = 0; j < P; j++) {
       double sum = 0;
       for (int k = 0; k < N; k++)
-        sum += (double)h[i * N + k] * cta_from_bf16(w2[j * N + k]);
-      double e = fabs(cta_from_bf16(z[i * P + j]) - sum);
-      scale = fabs(sum) > scale ? fabs(sum) : scale;
-      worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
+        sum += at(y, i * N + k) * at(w2, j * N + k);
+      look(&out, at(z, i * P + j), sum);
     }
-  return worst / scale;
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < K; j++) {
+      double sum = 0;
+      for (int k = 0; k < N; k++)
+        sum += at(dz, i * N + k) * at(w1, k * K + j);
+      look(&down, at(dx, i * K + j), sum);
+    }
+  for (int o = 0; o < N; o++) {
+    double column = 0;
+    for (int r = 0; r < M; r++)
+      column += at(dz, r * N + o);
+    look(&columns, db1[o], column);
+    for (int i = 0; i < P; i++) {
+      double sum = 0;
+      for (int r = 0; r < M; r++)
+        sum += at(dy, r * P + i) * at(y, r * N + o);
+      look(&second, dw2[i * N + o], sum);
+    }
+    for (int i = 0; i < K; i++) {
+      double sum = 0;
+      for (int r = 0; r < M; r++)
+        sum += at(dz, r * N + o) * at(x, r * K + i);
+      look(&first, dw1[o * K + i], sum);
+    }
+  }
+  CHECK(close_to(hidden) && close_to(out) && close_to(slope) && close_to(down));
+  CHECK(close_to(first) && close_to(second) && close_to(columns));
 }
 
-static void together(uint32_t epoch) {
-  poison(y, M * N);
-  poison(z, M * P);
-  struct grid *consumer = launch(second(epoch)), *producer = launch(first(epoch));
-  grid_join(producer);
-  grid_join(consumer);
+/* --- the same bits ------------------------------------------------------------------------------------------------ */
+
+static struct results {
+  bf16 z[M * P], dx[M * K];
+  float dw1[N * K], dw2[P * N], db1[N], db2[P];
+} kept;
+
+static void keep(struct results *r) {
+  memcpy(r->z, z, sizeof z), memcpy(r->dx, dx, sizeof dx), memcpy(r->dw1, dw1, sizeof dw1);
+  memcpy(r->dw2, dw2, sizeof dw2), memcpy(r->db1, db1, sizeof db1), memcpy(r->db2, db2, sizeof db2);
+}
+
+static int as_kept(void) {
+  static struct results now;
+  keep(&now);
+  return !memcmp(&now, &kept, sizeof now);
+}
+
+/* The second layer's rank begins, as it would wait the longest. */
+static void together(struct cta_chain (*list)(int, uint32_t, int), uint32_t epoch, int claims) {
+  struct cta_chain a = list(1, epoch, claims), b = list(0, epoch, claims);
+  struct grid *second = grid_launch(&a, BLOCKS), *first = grid_launch(&b, BLOCKS);
+  grid_join(first);
+  grid_join(second);
 }
 
 static int run(void) {
-  static bf16 alone[M * P];
   fill(x, M * K, 23, 1.0f / 8);
-  fill(w1, N * K, 19, 1.0f / 16);
+  fill(w1, N * K, 19, 1.0f / 32);
   fill(w2, P * N, 17, 1.0f / 16);
+  fill(dy, M * P, 29, 1.0f / 8);
+  turn(w1, N, K, turned1);
+  turn(w2, P, N, turned2);
   for (int i = 0; i < N; i++)
     b1[i] = (float)(i % 5 - 2) / 4;
-  grid_join(launch(first(1)));
-  grid_join(launch(second(1)));
-  CHECK(worst_error() < 1.0 / 128); /* a bf16 has 8 bits */
-  memcpy(alone, z, sizeof z);
+  for (int j = 0; j < FORWARD; j++)
+    alone(forward(0, 1, 0), j);
+  for (int j = 0; j < BACKWARD; j++)
+    alone(backward(0, 1, 0), j);
+  check_numbers();
+  keep(&kept);
   for (uint32_t epoch = 2; epoch < 4; epoch++) {
-    together(epoch);
-    CHECK(!gave_up && !memcmp(alone, z, sizeof z));
+    poison();
+    together(forward, epoch, epoch > 2);
+    together(backward, epoch, epoch > 2);
+    CHECK(!gave_up[0] && !gave_up[1] && as_kept());
   }
-  poison(y, M * N); /* no flags: nobody waits */
-  struct cta_gemm blind = second(5);
-  blind.ready_in = NULL;
-  grid_join(launch(blind));
-  CHECK(memcmp(alone, z, sizeof z) != 0);
-  struct cta_gemm lonely = second(9); /* its producer never comes */
+  poison(); /* the first rank has no time: the second one does all */
+  run_grid(forward(1, 5, 1));
+  run_grid(backward(1, 5, 1));
+  CHECK(!gave_up[1] && as_kept());
+  poison(); /* no flags: nobody waits, and the producers come later */
+  alone(forward(1, 6, 0), 1);
+  CHECK(memcmp(kept.z, z, sizeof z) != 0);
+  alone(backward(0, 6, 0), 3);
+  CHECK(memcmp(kept.dw1, dw1, sizeof dw1) != 0);
+  struct cta_chain lonely = forward(1, 9, 0); /* its producer never comes */
   lonely.spins = 100;
-  grid_join(launch(lonely));
-  CHECK(gave_up == 1);
+  run_grid(lonely);
+  CHECK(gave_up[1] == 1);
   return 0;
 }
 

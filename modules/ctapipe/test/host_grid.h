@@ -8,7 +8,7 @@
 #include "tile_gemm.cuh"
 
 struct grid_thread {
-  struct cta_gemm gemm;
+  struct cta_chain chain;
   struct shim_block *block;
   unsigned index;
   pthread_t id;
@@ -24,11 +24,12 @@ static inline void *grid_main(void *arg) {
   threadIdx.x = t->index;
   shim_block = t->block;
   shim_used = 0;
-  cta_tile_gemm(t->gemm);
+  shim_turn = 0;
+  cta_tile_gemm(t->chain);
   return NULL;
 }
 
-static inline struct grid *grid_launch(const struct cta_gemm *gemm, int blocks) {
+static inline struct grid *grid_launch(const struct cta_chain *chain, int blocks) {
   struct grid *g = (struct grid *)calloc(1, sizeof *g);
   pthread_attr_t attr;
   pthread_attr_init(&attr);
@@ -43,7 +44,7 @@ static inline struct grid *grid_launch(const struct cta_gemm *gemm, int blocks) 
   }
   for (int i = 0; i < g->threads; i++) {
     struct grid_thread *t = &g->thread[i];
-    t->gemm = *gemm;
+    t->chain = *chain;
     t->block = &g->block[i / CTA_THREADS];
     t->index = (unsigned)(i % CTA_THREADS);
     if (pthread_create(&t->id, &attr, grid_main, t))

@@ -1,10 +1,12 @@
 /* Chains on a device: the numbers are right to bf16, every way but the library's gives the sequential one's bits, for
- * widths and rows that divide nothing, layers of one rank overlapping or each on its own, epoch after epoch; a layer
- * that never comes ends everybody's wait with a report that names it. Runs on the host through a plug-in made for tests
- * (ATOLL_TEST_STALL set: and lets it fail), and on a GPU where there is one. */
+ * widths and rows that divide nothing, layers of one rank overlapping or each on its own, with and without claims,
+ * epoch after epoch, backward as well; what one device does not do the others do where claims are allowed, and else a
+ * layer that never comes ends everybody's wait with a report that names it. Runs on the host through a plug-in made for
+ * tests (ATOLL_TEST_STALL set: and lets it fail), and on a GPU where there is one. */
 #include <stdio.h>
 
 #include "atoll/plugin.h"
+#include "atoll/symmetric.h"
 #include "chain_test.h"
 
 static atoll_comm *comm;
@@ -25,11 +27,12 @@ static void run_way(atoll_chain *c, const struct problem *q, atoll_chain_way way
   CHECK(atoll_chain_device_seconds(c) >= 0);
 }
 
-static void problem(int64_t rows, int layers, const int64_t *width, atoll_activation a) {
+static void problem(int64_t rows, int layers, const int64_t *width, atoll_activation a, int claims) {
   struct problem q = make_problem(rows, layers, width, a);
   const float *y = NULL;
   size_t bytes = (size_t)(rows * q.out) * sizeof *y;
   q.p.device = device;
+  q.p.claims = claims;
   atoll_chain *c = open_chain(comm, mem, &q);
   CHECK(!strcmp(atoll_chain_vectors(c), "cuda") && strcmp(atoll_chain_transport(c), "mpi shared window"));
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, NULL, rows, q.x, &y));
@@ -48,11 +51,129 @@ static void problem(int64_t rows, int layers, const int64_t *width, atoll_activa
   drop_problem(&q);
 }
 
+/* --- backward ----------------------------------------------------------------------------------------------------- */
+
+enum { PARTS = 5 };
+/* What backward of a device gave, or of the host in f32. */
+struct gradients {
+  atoll_symmetric *memory;
+  atoll_chain_gradients to;
+  const float *part[PARTS];
+  int64_t n[PARTS];
+};
+
+static struct gradients open_gradients(const struct problem *q, atoll_device *host) {
+  int64_t K = q->p.layer[0].in, N = q->p.layer[0].out, P = q->out, all = N * K + P * N + N + P;
+  struct gradients g = {.n = {N * K, P * N, N, P, q->p.rows * K}};
+  CHECK_OK(atoll_symmetric_create(comm, host, mem, ATOLL_MEM_GRADIENT, check_rank ? 0 : (size_t)all * sizeof(float),
+                                  "of a test", &g.memory));
+  float *at = atoll_symmetric_at(g.memory, 0);
+  g.to = (atoll_chain_gradients){{at, at + N * K}, {at + N * K + P * N, at + N * K + P * N + N}, NULL};
+  for (int i = 0; i < 2; i++)
+    g.part[i] = g.to.dw[i], g.part[2 + i] = g.to.db[i];
+  return g;
+}
+
+static void back(atoll_chain *c, struct gradients *g, atoll_chain_way way, const float *dy) {
+  for (int i = 0; i < PARTS - 1; i++)
+    for (int64_t e = 0; check_rank == 0 && e < g->n[i]; e++)
+      ((float *)(uintptr_t)g->part[i])[e] = 0.5f; /* what gradients are added to */
+  CHECK_OK(atoll_chain_backward(c, way, dy, &g->to, &g->part[PARTS - 1]));
+}
+
+static void close_parts(const struct gradients *got, const struct gradients *want) {
+  for (int i = 0; i < PARTS; i++) {
+    double scale = 1e-30, worst = 0;
+    for (int64_t e = 0; e < got->n[i]; e++) {
+      double d = fabs((double)got->part[i][e] - want->part[i][e]);
+      scale = fmax(scale, fabs((double)want->part[i][e]));
+      worst = d <= worst ? worst : isnan(d) ? INFINITY : d;
+    }
+    if (!(worst <= scale * 2 * tolerance))
+      fprintf(stderr, "part %d: error %g of %g\n", i, worst, scale);
+    CHECK(worst <= scale * 2 * tolerance); /* through two roundings to bf16 */
+  }
+}
+
+/* What bf16 holds, so that no ReLU is on its other side there. */
+static void cut(float *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t u;
+    memcpy(&u, &x[i], sizeof u);
+    u &= 0xffff0000U;
+    memcpy(&x[i], &u, sizeof u);
+  }
+}
+
+static void backward(int64_t rows, const int64_t *width, atoll_activation a, int claims) {
+  struct problem q = make_problem(rows, 2, width, a);
+  float *dy = random_floats(99, rows * q.out, 1), *first[PARTS];
+  const float *y;
+  atoll_device *host = NULL;
+  cut(dy, rows * q.out);
+  cut(q.x, rows * width[0]);
+  for (int l = 0; l < 2; l++)
+    cut(q.w[l], width[l] * width[l + 1]), cut(q.b[l], width[l + 1]);
+  CHECK_OK(atoll_device_open("cpu", NULL, &host));
+  struct gradients want = open_gradients(&q, host), got = open_gradients(&q, host);
+  q.p.backward = 1;
+  q.p.claims = claims;
+  atoll_chain *plain = open_chain(comm, mem, &q);
+  q.p.device = device;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  CHECK_OK(atoll_chain_run(plain, ATOLL_CHAIN_CTA, NULL, rows, q.x, &y));
+  back(plain, &want, ATOLL_CHAIN_CTA, dy);
+  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &got.to, &y) == ATOLL_USAGE); /* nothing was run */
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, NULL, rows, q.x, &y));
+  back(c, &got, ATOLL_CHAIN_SEQUENTIAL, dy);
+  close_parts(&got, &want);
+  for (int i = 0; i < PARTS; i++) {
+    first[i] = malloc((size_t)got.n[i] * sizeof **first + 1);
+    CHECK(first[i]);
+    memcpy(first[i], got.part[i], (size_t)got.n[i] * sizeof **first);
+  }
+  poison(c, &q);
+  back(c, &got, ATOLL_CHAIN_CTA, dy); /* its tiles become NaN, too */
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, rows, q.x, &y));
+  back(c, &got, ATOLL_CHAIN_CTA, dy);
+  for (int i = 0; i < PARTS; i++) {
+    CHECK(!memcmp(first[i], got.part[i], (size_t)got.n[i] * sizeof **first));
+    free(first[i]);
+  }
+  free(dy);
+  atoll_chain_destroy(&c);
+  atoll_chain_destroy(&plain);
+  atoll_symmetric_destroy(&want.memory);
+  atoll_symmetric_destroy(&got.memory);
+  atoll_device_close(&host);
+  CHECK(atoll_mem_current_total(mem) == 0);
+  drop_problem(&q);
+}
+
+/* --- what goes wrong ---------------------------------------------------------------------------------------------- */
+
+/* Rank 0's launches do nothing, and the others take its tiles. */
+static void others_take_over(void) {
+  struct problem q = make_problem(66, 2, (const int64_t[]){24, 72, 40}, ATOLL_ACTIVATION_RELU);
+  const float *y = NULL;
+  q.p.device = device;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  poison(c, &q);
+  if (check_rank == 0)
+    setenv("ATOLL_TEST_FAKE_CUDA", "lost-kernel", 1);
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, 66, q.x, &y));
+  CHECK(worst_error(&q, y) < tolerance);
+  unsetenv("ATOLL_TEST_FAKE_CUDA");
+  atoll_chain_destroy(&c);
+  drop_problem(&q);
+}
+
 /* The first layer's owner loses its launches: the second one's device waits, and gives up. */
 static void stalls(atoll_chain_way way, const char *said) {
   struct problem q = make_problem(66, 2, (const int64_t[]){24, 72, 40}, ATOLL_ACTIVATION_RELU);
   const float *y = NULL;
   q.p.device = device;
+  q.p.claims = 0;
   /* Who owns the second layer gives up first: the others know of no loss. */
   atoll_chain *c = open_hurried(comm, mem, &q, way, 20);
   if (atoll_chain_owner(c, 0) == check_rank)
@@ -72,8 +193,9 @@ static void refusals(void) {
   atoll_chain *c = NULL;
   struct problem q = make_problem(4, 2, (const int64_t[]){3, 5, 2}, ATOLL_ACTIVATION_NONE);
   q.p.device = device;
-  q.p.backward = 1;
-  CHECK(atoll_chain_create(comm, mem, &q.p, &c) == ATOLL_UNSUPPORTED && strstr(atoll_err_message(), "backward"));
+  q.p.layer[0].activation = ATOLL_ACTIVATION_SWIGLU;
+  q.p.layer[0].bias = 0;
+  CHECK(atoll_chain_create(comm, mem, &q.p, &c) == ATOLL_UNSUPPORTED && strstr(atoll_err_message(), "SwiGLU"));
   CHECK(c == NULL);
   drop_problem(&q);
 }
@@ -102,12 +224,18 @@ int main(int argc, char **argv) {
   CHECK_OK(atoll_device_open("cuda", &p, &device));
   CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
   CHECK_OK(atoll_mem_create(0, 0, &mem));
-  problem(66, 2, (const int64_t[]){40, 72, 24}, ATOLL_ACTIVATION_RELU);
-  problem(9, 3, (const int64_t[]){33, 7, 65, 3}, ATOLL_ACTIVATION_GELU);
-  problem(1, 1, (const int64_t[]){1, 1}, ATOLL_ACTIVATION_NONE);
-  problem(0, 2, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_RELU);
+  problem(9, 2, (const int64_t[]){40, 72, 24}, ATOLL_ACTIVATION_RELU, 0);
+  problem(66, 2, (const int64_t[]){40, 72, 24}, ATOLL_ACTIVATION_RELU, 1);
+  problem(9, 3, (const int64_t[]){33, 7, 65, 3}, ATOLL_ACTIVATION_GELU, 1);
+  problem(1, 1, (const int64_t[]){1, 1}, ATOLL_ACTIVATION_NONE, 0);
+  problem(0, 2, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_RELU, 1);
+  backward(66, (const int64_t[]){23, 70, 33}, ATOLL_ACTIVATION_RELU, 1);
+  backward(9, (const int64_t[]){40, 30, 24}, ATOLL_ACTIVATION_GELU, 0);
+  backward(7, (const int64_t[]){8, 9, 3}, ATOLL_ACTIVATION_GELU_ERF, 1);
+  backward(0, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_NONE, 1);
   refusals();
   if (getenv("ATOLL_TEST_STALL") && check_size > 1) {
+    others_take_over();
     stalls(ATOLL_CHAIN_CTA, "lacks tile 0 of panel 0 of layer 0 of rank 0");
     stalls(ATOLL_CHAIN_BLAS_CHUNKS, "lacks chunk 0 of layer 0 of rank 0");
   }

@@ -16,7 +16,22 @@ static atoll_err check(cudaError_t rc, const char *call) {
                            : atoll_fail(ATOLL_IO, "%s: %s (error %d)", call, cudaGetErrorString(rc), (int)rc);
 }
 
-static atoll_err resident(int *blocks) {
+/* Of the current device with every other one this process sees; of those it does not see nothing is known. */
+static atoll_err link_has_atomics(int device, int *yes) {
+  int devices = 0;
+  ATOLL_TRY(check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount"));
+  *yes = 1;
+  for (int i = 0; i < devices; i++) {
+    int has = 1;
+    if (i != device)
+      ATOLL_TRY(check(cudaDeviceGetP2PAttribute(&has, cudaDevP2PAttrNativeAtomicSupported, device, i),
+                      "cudaDeviceGetP2PAttribute"));
+    *yes &= has;
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err resident(int *blocks, int *claims) {
   int device = 0, processors = 0, each = 0;
   ATOLL_TRY(check(cudaGetDevice(&device), "cudaGetDevice"));
   ATOLL_TRY(
@@ -24,11 +39,11 @@ static atoll_err resident(int *blocks) {
   ATOLL_TRY(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, cta_tile_gemm, CTA_THREADS, 0),
                   "cudaOccupancyMaxActiveBlocksPerMultiprocessor"));
   *blocks = processors * each;
-  return ATOLL_OK;
+  return link_has_atomics(device, claims);
 }
 
-static atoll_err tiles(void *stream, const atoll_chain_gemm *g, int blocks) {
-  cta_tile_gemm<<<(unsigned)blocks, CTA_THREADS, 0, (cudaStream_t)stream>>>(cta_gemm_of(g));
+static atoll_err tiles(void *stream, const atoll_chain_launch *l, int blocks) {
+  cta_tile_gemm<<<(unsigned)blocks, CTA_THREADS, 0, (cudaStream_t)stream>>>(cta_chain_of(l));
   return check(cudaGetLastError(), "launch of cta_tile_gemm");
 }
 
@@ -59,31 +74,31 @@ static atoll_err open_blas(void) {
   return rc == CUBLAS_STATUS_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_UNAVAILABLE, "cublasCreate: status %d", (int)rc);
 }
 
-__global__ void cta_finish_kernel(struct cta_gemm p, const float *sums) {
+__global__ void cta_finish_kernel(struct cta_job p, const float *sums) {
   int64_t n = (int64_t)p.M * p.N;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
     cta_finish(&p, sums, i);
 }
 
 /* Row-major a b^T is, by columns, b a^T turned. */
-static atoll_err multiply(void *stream, const atoll_chain_gemm *g) {
+static atoll_err multiply(void *stream, const atoll_chain_gemm *g, float *sums) {
   const float one = 1, zero = 0;
   cublasStatus_t rc = blas.set_stream(blas.handle, (cudaStream_t)stream);
   if (rc == CUBLAS_STATUS_SUCCESS)
     rc = blas.gemm(blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, g->n, g->m, g->k, &one, g->b, CUDA_R_16BF, g->k, g->a,
-                   CUDA_R_16BF, g->k, &zero, g->sums, CUDA_R_32F, g->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+                   CUDA_R_16BF, g->k, &zero, sums, CUDA_R_32F, g->n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
   return rc == CUBLAS_STATUS_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_IO, "cublasGemmEx: status %d", (int)rc);
 }
 
 /* Sums stay in own memory; what goes to the next GPU is written once, in whole lines, by the kernel behind. */
-static atoll_err library(void *stream, const atoll_chain_gemm *g) {
+static atoll_err library(void *stream, const atoll_chain_gemm *g, float *sums) {
   pthread_mutex_lock(&lock);
   atoll_err err = blas.handle ? ATOLL_OK : open_blas();
   if (err == ATOLL_OK)
-    err = multiply(stream, g);
+    err = multiply(stream, g, sums);
   pthread_mutex_unlock(&lock);
   ATOLL_TRY(err);
-  cta_finish_kernel<<<256, 256, 0, (cudaStream_t)stream>>>(cta_gemm_of(g), g->sums);
+  cta_finish_kernel<<<256, 256, 0, (cudaStream_t)stream>>>(cta_job_of(g), sums);
   return check(cudaGetLastError(), "launch of cta_finish_kernel");
 }
 

@@ -1,22 +1,37 @@
-/* From a chain's description of a product to the kernel's, and what follows the library's products. Shared by the GPU's
+/* From a chain's description of a launch to the kernel's, and what follows the library's products. Shared by the GPU's
  * table (chain.cu) and the one that a test runs on the host. */
 #ifndef ATOLL_CTA_CHAIN_GEMM_CUH
 #define ATOLL_CTA_CHAIN_GEMM_CUH
 
 #include "tile_gemm.cuh"
 
-static inline struct cta_gemm cta_gemm_of(const atoll_chain_gemm *g) {
-  struct cta_gemm p = {};
-  p.A = (const bf16 *)g->a, p.B = (const bf16 *)g->b, p.C = (bf16 *)g->c, p.bias = g->bias;
-  p.M = g->m, p.N = g->n, p.K = g->k, p.activation = (int)g->activation;
-  p.ready_in = g->ready_in, p.ready_out = g->ready_out, p.epoch = g->epoch;
-  p.next = g->next, p.gave_up = g->gave_up, p.group = g->group;
+static_assert((int)CTA_JOBS == (int)ATOLL_CHAIN_JOBS, "jobs of a launch");
+
+static inline struct cta_job cta_job_of(const atoll_chain_gemm *g) {
+  struct cta_job j = {};
+  j.A = (const bf16 *)g->a, j.B = (const bf16 *)g->b, j.C = g->c, j.bias = g->bias, j.column = g->column;
+  j.before = (bf16 *)g->before, j.at = (const bf16 *)g->at;
+  j.M = g->m, j.N = g->n, j.K = g->k, j.weight = g->weight;
+  j.activation = (int)g->activation, j.slope = (int)g->slope;
+  j.from = g->from, j.own = g->own, j.ready_in = g->ready_in, j.ready_out = g->ready_out, j.claim = g->claim;
+  return j;
+}
+
+static inline struct cta_chain cta_chain_of(const atoll_chain_launch *l) {
+  struct cta_chain p = {};
+  for (int i = 0; i < l->jobs; i++)
+    p.job[i] = cta_job_of(&l->job[i]);
+  p.jobs = l->jobs, p.products = l->products, p.claims = l->claims, p.group = l->group;
+  p.epoch = l->epoch, p.turn = l->turn, p.gave_up = l->gave_up;
   return p;
 }
 
 /* Element i of C from the library's sums. */
-static CTA_DEVICE void cta_finish(const struct cta_gemm *p, const float *sums, int64_t i) {
-  p->C[i] = cta_to_bf16(cta_activate(p->activation, sums[i] + p->bias[i % p->N]));
+static CTA_DEVICE void cta_finish(const struct cta_job *p, const float *sums, int64_t i) {
+  float v = sums[i] + p->bias[i % p->N];
+  if (p->before)
+    p->before[i] = cta_to_bf16(v);
+  ((bf16 *)p->C)[i] = cta_to_bf16(cta_activate(p->activation, v));
 }
 
 #endif

@@ -8,7 +8,8 @@
  *
  *  On a device (params.device) numbers are bf16 between layers with f32 sums; x and y stay f32 in host memory. The ways
  * there are the sequential one (each layer on its owner, one after the other), micro-batches, chunks by the vendor's
- * library and cta; all but the library's give the same bits. There are no claims, no backward and no SwiGLU yet.
+ * library and cta; all but the library's give the same bits. Gradients of weights are summed there in f32 over the rows
+ * of a call, and that is added to what the caller has. There is no SwiGLU.
  *
  *  Bits: every way but the two tensor-parallel ones gives the same bits as the sequential one, on any number of ranks;
  * the tensor-parallel ones sum over ranks (in rank order with flags, in MPI's order with the all-reduce). */

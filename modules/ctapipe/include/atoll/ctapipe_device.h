@@ -11,34 +11,51 @@
 
 ATOLL_BEGIN_C
 
-/** c = activation(a b^T + bias), and what it waits for and tells. Flags are words `flag_stride` apart, one a tile of
- * tile_rows x tile_cols, [panels of rows, tiles of columns]; a flag is set when it is not behind the epoch, as signed
- * difference. */
+/** One product of a launch, and what its tiles wait for and tell: c = activation(a b^T + bias), or through a slope
+ * c = a b^T * slope'(at), or the gradient of weights c = a^T b. Flags are words `flag_stride` apart, one a tile of
+ * tile_rows x tile_cols, [panels of rows, tiles of columns]; a flag is set when it is not behind the launch's epoch, as
+ * signed difference. */
 typedef struct atoll_chain_gemm {
-  const void *a;     /* [m, k] */
-  const void *b;     /* [n, k] */
-  void *c;           /* [m, n]; may be in another device's memory */
-  const float *bias; /* [n] */
+  int weight;        /* 1: the gradient */
+  const void *a;     /* [m, k], of a gradient [k, m] */
+  const void *b;     /* [n, k], of a gradient [k, n] */
+  void *c;           /* [m, n], of a gradient f32; may be in another device's memory */
+  const float *bias; /* [n]; NULL: none */
+  float *column;     /* gradient: [m] sums of a's columns; NULL: not wanted */
+  void *before;      /* [m, n]: what the activation is applied to, for backward; NULL: not kept */
+  const void *at;    /* [m, n]: `before`, or results of a ReLU, where the slope is taken */
   int m, n, k;
-  atoll_activation activation;
+  atoll_activation activation, slope;
+  int from;                 /* the job of the launch that makes a; -1: a is whole */
+  int own;                  /* this rank's job: it takes its tiles first */
   const uint32_t *ready_in; /* of a's tiles; NULL: a is whole */
   uint32_t *ready_out;      /* of c's tiles, beside c; NULL: nobody waits for tiles */
-  uint32_t epoch;
-  uint32_t *next;    /* 0 when the launch begins: tiles handed out */
-  uint32_t *gave_up; /* 0; who waits looks, and ends when it is not */
-  int group;         /* panels that share a pass over b */
-  float *sums;       /* [m, n]: room for `library` */
+  uint64_t *claim;          /* turn << 32 | tiles taken, in the job's owner's memory */
 } atoll_chain_gemm;
+
+enum { ATOLL_CHAIN_JOBS = ATOLL_CHAIN_LAYERS };
+
+/** Every rank launches the same jobs, products before gradients. */
+typedef struct atoll_chain_launch {
+  const atoll_chain_gemm *job; /* [jobs], at most ATOLL_CHAIN_JOBS; read by the call alone */
+  int jobs, products;
+  int claims;        /* tiles of jobs that are not own are taken, too */
+  int group;         /* panels that share a pass over b */
+  uint32_t epoch;    /* of flags */
+  uint32_t turn;     /* of claims: the word of another turn counts from zero */
+  uint32_t *gave_up; /* 0; who waits looks, and ends when it is not */
+} atoll_chain_launch;
 
 typedef struct atoll_chain_device {
   const char *device; /* kind */
   int tile_rows, tile_cols, flag_stride;
-  /** Blocks of `tiles` that the current device runs at the same time. */
-  atoll_err (*resident)(int *blocks);
+  /** Blocks of `tiles` that the current device runs at the same time, and whether it may take tiles of the others it
+   * sees (they have atomics on their link). */
+  atoll_err (*resident)(int *blocks, int *claims);
   /** The tile kernel with `blocks` blocks. */
-  atoll_err (*tiles)(void *stream, const atoll_chain_gemm *g, int blocks);
-  /** The same product by the vendor's library, without flags. */
-  atoll_err (*library)(void *stream, const atoll_chain_gemm *g);
+  atoll_err (*tiles)(void *stream, const atoll_chain_launch *l, int blocks);
+  /** A product by the vendor's library, without flags; sums [m, n] is room. */
+  atoll_err (*library)(void *stream, const atoll_chain_gemm *g, float *sums);
   /** The stream sets *flag when all before is done and visible to other devices ... */
   atoll_err (*write)(void *stream, uint32_t *flag, uint32_t value);
   /** ... and goes on when the flag is not behind value. */
