@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Float64 references of small models of llama, bert and roberta: losses, every gradient, and the loss of 200 steps of training.
+"""Float64 references of small models of llama, bert, roberta and gpt2: losses, every gradient, and the loss of 200 steps of training.
 
     families_reference.py FOLDER
 
@@ -31,6 +31,7 @@ MODELS = {
     "llama_untied": dict(LLAMA, untied=True, factor=0.0),
     "bert": dict(BERT, family="bert", eps=1e-12, types=2, offset=0),
     "roberta": dict(BERT, family="roberta", eps=1e-5, types=1, offset=2),
+    "gpt2_curve": dict(BERT, family="gpt2", eps=1e-5),  # gpt2_reference.py has another one's gradients
 }
 
 
@@ -128,6 +129,12 @@ def silu(x):
 def gelu(x):
     phi = 0.5 * (1 + np.vectorize(math.erf)(x.v / math.sqrt(2)))
     return x.apply(x.v * phi, phi + x.v * np.exp(-0.5 * x.v**2) / math.sqrt(2 * math.pi))
+
+
+def gelu_tanh(x):
+    k = math.sqrt(2 / math.pi)
+    t = np.tanh(k * (x.v + 0.044715 * x.v**3))
+    return x.apply(0.5 * x.v * (1 + t), 0.5 * (1 + t) + 0.5 * x.v * (1 - t * t) * k * (1 + 3 * 0.044715 * x.v**2))
 
 
 def tanh(x):
@@ -268,6 +275,37 @@ def bert(p, c, t):
     return words, cross_entropy(named(tanh(named(first, p, "pooler.dense")), p, "cls.seq_relationship"), t["next"])
 
 
+def gpt2_shapes(c):
+    yield "wte.weight", (V, H)
+    yield "wpe.weight", (S + 1, H)
+    for i in range(c["L"]):
+        n = f"h.{i}."
+        yield from pair(n + "ln_1", H)
+        yield from pair(n + "attn.c_attn", 3 * H, H)
+        yield from pair(n + "attn.c_proj", H, H)
+        yield from pair(n + "ln_2", H)
+        yield from pair(n + "mlp.c_fc", c["F"], H)
+        yield from pair(n + "mlp.c_proj", H, c["F"])
+    yield from pair("ln_f", H)
+
+
+def gpt2(p, c, t):
+    x = p["wte.weight"].take(t["tokens"]) + p["wpe.weight"].take(np.arange(S))
+    seen = np.broadcast_to(np.tril(np.ones((S, S), bool)), (B, S, S))
+    for i in range(c["L"]):
+        n = f"h.{i}."
+        qkv = named(layer_norm(x, p, n + "ln_1", c["eps"]), p, n + "attn.c_attn")
+        q, k, v = (qkv.take((Ellipsis, slice(j * H, (j + 1) * H))) for j in range(3))
+        x = x + named(attention(q, k, v, c, seen), p, n + "attn.c_proj")
+        f = named(layer_norm(x, p, n + "ln_2", c["eps"]), p, n + "mlp.c_fc")
+        x = x + named(gelu_tanh(f), p, n + "mlp.c_proj")
+    return cross_entropy(linear(layer_norm(x, p, "ln_f", c["eps"]), p["wte.weight"]), t["targets"]), None
+
+
+FAMILIES = {"llama": (llama_shapes, llama), "bert": (bert_shapes, bert), "roberta": (bert_shapes, bert),
+            "gpt2": (gpt2_shapes, gpt2)}
+
+
 # ---- samples and training ------------------------------------------------------------------------------------------
 
 def samples(c, step):
@@ -275,7 +313,7 @@ def samples(c, step):
     in three show the mask."""
     b, s = np.arange(B)[:, None], np.arange(S + 1)[None]
     line = (7 * step + 5 * b + s * (1 + (step + b) % 3)) % (V - 1)
-    if c["family"] == "llama":
+    if c["family"] in ("llama", "gpt2"):
         t = dict(tokens=line[:, :S], targets=line[:, 1:].copy())
         t["targets"][0, 2] = -1
         return t
@@ -299,7 +337,7 @@ def gradients(P, c, step):
     """Losses [B, S] with the share of the next sentence, the whole loss, and gradients by name."""
     t = samples(c, step)
     p = {n: Var(v) for n, v in P.items()}
-    words, after = (llama if c["family"] == "llama" else bert)(p, c, t)
+    words, after = FAMILIES[c["family"]][1](p, c, t)
     scale = 1 / (t["targets"] >= 0).sum()
     whole = Var(np.array(words.v.sum() * scale), (words, lambda d: np.full((B, S), scale * d)))
     loss = words.v.copy()
@@ -343,8 +381,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     for name, c in MODELS.items():
-        shapes = (llama_shapes if c["family"] == "llama" else bert_shapes)(c)
-        P = {n: value(p, n, shape) for p, (n, shape) in enumerate(shapes)}
+        P = {n: value(p, n, shape) for p, (n, shape) in enumerate(FAMILIES[c["family"]][0](c))}
         loss, whole, G = gradients(P, c, 0)
         check(P, G, c)
         curve = list(train(P, c))

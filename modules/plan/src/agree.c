@@ -35,8 +35,11 @@ static atoll_err obtain(MPI_Comm comm, const atoll_plan_problem *problem, const 
     return ATOLL_OK;
   if (params->load[0])
     return atoll_file_read(params->load, text, n);
-  ATOLL_TRY(compose_make(problem, params, world, alone ? MPI_COMM_NULL : comm, &plan, report));
-  atoll_err err = plan ? atoll_plan_to_text(plan, text, n) : ATOLL_OK;
+  atoll_err err = compose_make(problem, params, world, alone ? MPI_COMM_NULL : comm, &plan, report);
+  if (rank == 0)
+    err = compose_say_batch(problem, params, world, err);
+  if (err == ATOLL_OK && plan)
+    err = atoll_plan_to_text(plan, text, n);
   atoll_plan_destroy(&plan);
   return err;
 }

@@ -525,5 +525,5 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
 
 atoll_err atoll_plan_make(const atoll_plan_problem *problem, const atoll_plan_params *params, atoll_plan **out,
                           atoll_plan_report **report) {
-  return compose_make(problem, params, 0, MPI_COMM_NULL, out, report);
+  return compose_say_batch(problem, params, 0, compose_make(problem, params, 0, MPI_COMM_NULL, out, report));
 }

@@ -174,6 +174,11 @@ void build_describe(const composer *c, const shape *s, const int *cut, const int
  * one. */
 atoll_err compose_nowhere(const composer *c, char *text, size_t n);
 
+/* When no plan with the micro-batch that was asked for fits (err: INFEASIBLE), the largest smaller one that does joins
+ * the message. Local; returns err. */
+atoll_err compose_say_batch(const atoll_plan_problem *problem, const atoll_plan_params *params, int world,
+                            atoll_err err);
+
 /* The largest tensor degree of the stages of a plan. */
 int compose_tensor(const atoll_plan *plan);
 void compose_note(composer *c, const shape *s, double seconds, const char *text);

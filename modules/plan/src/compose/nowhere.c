@@ -76,3 +76,24 @@ atoll_err compose_nowhere(const composer *c, char *text, size_t n) {
   }
   return ATOLL_OK;
 }
+
+atoll_err compose_say_batch(const atoll_plan_problem *problem, const atoll_plan_params *params, int world,
+                            atoll_err err) {
+  if (err != ATOLL_INFEASIBLE || params->micro_batch <= 1 || problem->islands->devices > COMPOSE_EXACT_DEVICES)
+    return err;
+  char message[1024];
+  snprintf(message, sizeof message, "%s", atoll_err_message());
+  atoll_plan *plan = NULL;
+  atoll_plan_params less = *params;
+  for (int64_t b = params->micro_batch - 1; b > 0 && !plan; b--) {
+    less.micro_batch = b;
+    if (problem->global_batch % b == 0 && compose_make(problem, &less, world, MPI_COMM_NULL, &plan, NULL) != ATOLL_OK)
+      atoll_err_clear();
+  }
+  if (!plan)
+    atoll_err_set_message(message);
+  else
+    (void)atoll_fail(err, "%s; a micro-batch of %" PRId64 " would fit", message, less.micro_batch);
+  atoll_plan_destroy(&plan);
+  return err;
+}
