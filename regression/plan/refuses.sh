@@ -11,10 +11,10 @@ says "parameter"
 says "does not fit: "
 [ ! -e p.yaml ] || fail "p.yaml was written"
 # A micro-batch that does not fit, by one that does.
-expect 69 "$plan" "$job" "$here" plan.memory=4GiB plan.micro_batch=32 train.global_batch=64
+expect 69 "$plan" "$job" "$here" plan.memory=2500MiB plan.micro_batch=32 train.global_batch=64
 says "a micro-batch of"
 fits=$(sed -n 's/.*a micro-batch of \([0-9]*\) would fit.*/\1/p' "$ATOLL_LAST_OUT")
-run "$plan" "$job" "$here" plan.memory=4GiB plan.micro_batch="$fits" train.global_batch=64
+run "$plan" "$job" "$here" plan.memory=2500MiB plan.micro_batch="$fits" train.global_batch=64
 expect 64 "$plan" "$job" "$here" plan.layers=5,6
 says "add up to 11 blocks, the model has 12"
 expect 64 "$plan" "$job" "$here" plan.stages=9

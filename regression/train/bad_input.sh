@@ -57,7 +57,7 @@ says 'training data (data.train)'
 says 'rank 1 has another'
 refuse 69 'stage 0' 2 job.yaml plan.memory=300KiB run.dir=small
 says 'missing'
-refuse 69 'a micro-batch of 2 would fit' 2 job.yaml plan.micro_batch=4 plan.memory=620KiB run.dir=small
+refuse 69 'a micro-batch of 4 would fit' 2 job.yaml plan.micro_batch=32 train.global_batch=64 plan.memory=6MiB run.dir=small
 refuse 64 'expected auto' 2 job.yaml plan.policy=tempi run.dir=x
 says 'tempo_flash'
 echo '<broken' >broken.xml

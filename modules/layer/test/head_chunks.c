@@ -80,29 +80,33 @@ static void chunks(void **state) {
   atoll_model_destroy(&m);
 }
 
-/* The head of masked words: 80 rows, of which 54 have a target, in four chunks; or each sample's 10 or 11 in one. */
-static void masked_chunks(void **state) {
-  (void)state;
-  enum { SAMPLES = 5, LENGTH = 16, ROWS = SAMPLES * LENGTH };
+/* Heads of masked words: all samples at once, their rows with a target (two in three) and their next sentences in
+ * several chunks; or sample by sample, each in one. */
+static void masked_chunks_of(atoll_family family, int count, int length, int parts) {
+  enum { ROWS = 80 };
   atoll_model_params p;
   atoll_model_params_init(&p);
-  p.family = ATOLL_FAMILY_ROBERTA;
-  p.layers = 1, p.width = H, p.heads = 1, p.vocab = V, p.context = LENGTH + 2;
+  p.family = family;
+  p.layers = 1, p.width = H, p.heads = 1, p.vocab = V, p.context = length + 2;
   atoll_model *m = NULL;
   OK(atoll_model_create(&p, &m));
-  int32_t tokens[ROWS], targets[ROWS], types[ROWS] = {0};
-  samples given = {.tokens = tokens, .targets = targets, .types = types, .loss_scale = 1.0f / ROWS};
-  for (int i = 0; i < ROWS; i++) {
+  int32_t tokens[ROWS], targets[ROWS], types[ROWS] = {0}, next[ROWS];
+  samples given = {.tokens = tokens, .targets = targets, .types = types, .loss_scale = 1.0f / (float)(count * length)};
+  for (int i = 0; i < count * length; i++) {
     tokens[i] = (i * 7919 + 5) % V;
     targets[i] = i % 3 == 2 ? -1 : (i * 104729 + 13) % V;
+    next[i] = i % 5 % 3 - 1;
     given.most_targets += targets[i] >= 0;
   }
+  if (family == ATOLL_FAMILY_BERT)
+    given.next = next, given.next_scale = 1.0f / (float)count;
   rig r = rig_open(m, "cpu", "cpu", 2, 0);
   const int whole[] = {0, 3};
-  result many = run_samples(&r, whole, 1, ATOLL_POLICY_EXACT20, SAMPLES, LENGTH, 1, NULL, &given);
-  given.most_targets = 11;
-  result few = run_samples(&r, whole, 1, ATOLL_POLICY_EXACT20, 1, LENGTH, SAMPLES, NULL, &given);
-  close_to("loss", many.loss, few.loss, ROWS);
+  result many = run_samples(&r, whole, 1, ATOLL_POLICY_EXACT20, count, length, 1, NULL, &given);
+  const int rows_each = count / parts * length;
+  given.most_targets = rows_each - rows_each / 3;
+  result few = run_samples(&r, whole, 1, ATOLL_POLICY_EXACT20, count / parts, length, parts, NULL, &given);
+  close_to("loss", many.loss, few.loss, count * length);
   close_to("gradient", many.grad, few.grad, many.n);
   result_free(&many);
   result_free(&few);
@@ -110,7 +114,20 @@ static void masked_chunks(void **state) {
   atoll_model_destroy(&m);
 }
 
+/* 54 of 80 rows have a target: four chunks. */
+static void masked_chunks(void **state) {
+  (void)state;
+  masked_chunks_of(ATOLL_FAMILY_ROBERTA, 5, 16, 5);
+}
+
+/* 20 next sentences: two chunks. */
+static void sentence_chunks(void **state) {
+  (void)state;
+  masked_chunks_of(ATOLL_FAMILY_BERT, 20, 1, 2);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(chunks), cmocka_unit_test(masked_chunks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(chunks), cmocka_unit_test(masked_chunks),
+                                     cmocka_unit_test(sentence_chunks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
