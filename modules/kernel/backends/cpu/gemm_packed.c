@@ -15,9 +15,9 @@
 
 #include "gemm_impl.h"
 
-/* Elements. A part's panel of B columns (INNER x 16 floats) stays in the first-level cache while A panels pass, TASK_M
- * rows of A in the second; the packed block of both, at most 12 MiB, in the third. */
-enum { INNER = 512, BLOCK_M = 3072, BLOCK_N = 3072, TASK_M = 96, TASK_N = 384 };
+/* Elements. A part's panel of B columns (INNER x 16 floats) stays in the first-level cache while A panels pass,
+ * CPU_PANELS of A in the second; the packed block of both, at most 12 MiB, in the third. */
+enum { INNER = 512, BLOCK_M = 3072, BLOCK_N = 3072, TASK_N = 384 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t parts(int64_t n, int64_t most) { return (n + most - 1) / most; }
@@ -67,6 +67,7 @@ typedef struct block {
 static void tile(const struct cpu_vec *v, const gemm_product *g, const block *x, int64_t i, int64_t j) {
   const int64_t MR = v->gemm_rows, NR = v->gemm_columns;
   const float *a = x->a + i * x->k, *b = x->b + j * x->k;
+  const float *next = j + NR < x->n ? b + NR * x->k + i / MR % CPU_PANELS * (NR * x->k / CPU_PANELS) : b;
   int m = (int)least(MR, x->m - i), n = (int)least(NR, x->n - j), full = m == MR && n == NR;
   int64_t at = (x->m0 + i) * g->ldc + x->n0 + j;
   void *c = g->bf16_c ? (void *)((uint16_t *)g->C + at) : (void *)((float *)g->C + at);
@@ -75,10 +76,10 @@ static void tile(const struct cpu_vec *v, const gemm_product *g, const block *x,
   int begun = !x->first || (!g->bf16_c && g->beta); /* sums holds a part already */
   int finish = x->last && (g->bf16_c || g->bias);
   if (full && !finish) {
-    v->gemm_tile(x->k, a, b, sums, ld, begun);
+    v->gemm_tile(x->k, a, b, next, sums, ld, begun);
     return;
   }
-  v->gemm_tile(x->k, a, b, numbers, NR, 0);
+  v->gemm_tile(x->k, a, b, next, numbers, NR, 0);
   if (finish)
     v->gemm_finish(numbers, m, n, begun ? sums : NULL, ld, g->bf16_c && g->beta,
                    !g->bias    ? NULL
@@ -89,19 +90,24 @@ static void tile(const struct cpu_vec *v, const gemm_product *g, const block *x,
     v->gemm_finish(numbers, m, n, begun ? sums : NULL, ld, 0, NULL, 0, sums, ld);
 }
 
-/* By all threads of a team; each loop ends together. */
+/* By all threads of a team, like compute(), which may begin when this has ended on all of them. */
+static void pack(const struct cpu_vec *v, const gemm_product *g, const block *x) {
+  const int64_t columns = 4 * v->gemm_columns, rows = 8 * v->gemm_rows; /* panels that lines are read for at a time */
+#pragma omp for schedule(dynamic, 1) nowait
+  for (int64_t j = 0; j < x->n; j += columns)
+    v->gemm_pack_columns(gemm_at(&g->B, x->n0 + j, x->k0), g->B.bf16, g->B.outer, g->B.inner, least(columns, x->n - j),
+                         x->k, x->b + j * x->k);
+#pragma omp for schedule(dynamic, 1)
+  for (int64_t i = 0; i < x->m; i += rows)
+    v->gemm_pack_rows(gemm_at(&g->A, x->m0 + i, x->k0), g->A.bf16, g->A.outer, g->A.inner, least(rows, x->m - i), x->k,
+                      x->a + i * x->k);
+}
+
+/* Threads that find no more to do go on. */
 static void compute(const struct cpu_vec *v, const gemm_product *g, const block *x) {
   const int64_t MR = v->gemm_rows, NR = v->gemm_columns;
-  const int64_t step_m = TASK_M / MR * MR, step_n = TASK_N / NR * NR, rows = parts(x->m, step_m);
-#pragma omp for schedule(dynamic, 4) nowait
-  for (int64_t p = 0; p < parts(x->n, NR); p++)
-    v->gemm_pack_columns(gemm_at(&g->B, x->n0 + p * NR, x->k0), g->B.bf16, g->B.outer, g->B.inner,
-                         least(NR, x->n - p * NR), x->k, x->b + p * NR * x->k);
-#pragma omp for schedule(dynamic, 8)
-  for (int64_t p = 0; p < parts(x->m, MR); p++)
-    v->gemm_pack_rows(gemm_at(&g->A, x->m0 + p * MR, x->k0), g->A.bf16, g->A.outer, g->A.inner,
-                      least(MR, x->m - p * MR), x->k, x->a + p * MR * x->k);
-#pragma omp for schedule(dynamic, 1)
+  const int64_t step_m = CPU_PANELS * MR, step_n = TASK_N / NR * NR, rows = parts(x->m, step_m);
+#pragma omp for schedule(dynamic, 1) nowait
   for (int64_t t = 0; t < rows * parts(x->n, step_n); t++) {
     int64_t i0 = t % rows * step_m, j0 = t / rows * step_n;
     for (int64_t j = j0; j < least(x->n, j0 + step_n); j += NR)
@@ -115,6 +121,7 @@ int gemm_packed_serves(int64_t M, int64_t N) {
   return M >= LEAST && N >= LEAST;
 }
 
+/* Blocks are packed into two buffers in turn, so that a thread which finds the one before shared out packs on. */
 atoll_err gemm_packed(int threads, const gemm_product *g) {
   const struct cpu_vec *v = cpu_vec_best();
   if (g->M == 0 || g->N == 0)
@@ -124,20 +131,23 @@ atoll_err gemm_packed(int threads, const gemm_product *g) {
   int64_t a = (parts(m, v->gemm_rows) * v->gemm_rows) * inner,
           b = (parts(n, v->gemm_columns) * v->gemm_columns) * inner;
   a = parts(a, 16) * 16, b = parts(b, 16) * 16;
+  int64_t turns = m < g->M || n < g->N || inner < g->K ? 2 : 1;
   int64_t size, sums = g->bf16_c && inner < g->K ? m * n : 0;
-  float *buffer = take_buffer(a + b + sums, &size);
+  float *buffer = take_buffer(turns * (a + b) + sums, &size);
   if (!buffer)
     return atoll_fail(ATOLL_NOMEM, "no memory to pack a product of %lld x %lld x %lld", (long long)g->M,
                       (long long)g->N, (long long)g->K);
-  int64_t tasks = parts(g->M, TASK_M) * parts(g->N, TASK_N);
-#pragma omp parallel num_threads(tasks < threads ? (int)tasks : threads)
+  int64_t tasks = parts(g->M, CPU_PANELS * v->gemm_rows) * parts(g->N, TASK_N), turn = 0;
+#pragma omp parallel num_threads(tasks < threads ? (int)tasks : threads) firstprivate(turn)
   for (int64_t n0 = 0; n0 < g->N; n0 += BLOCK_N)
     for (int64_t m0 = 0; m0 < g->M; m0 += BLOCK_M)
       for (int64_t k0 = 0; k0 == 0 || k0 < g->K; k0 += inner) { /* once also when there is nothing to sum */
         block x = {.m0 = m0, .m = least(BLOCK_M, g->M - m0), .n0 = n0, .n = least(BLOCK_N, g->N - n0)};
         x.k0 = k0, x.k = least(inner, g->K - k0), x.first = k0 == 0, x.last = k0 + x.k == g->K;
-        x.a = buffer, x.b = buffer + a, x.sums = buffer + a + b;
+        x.a = buffer + turn * (a + b), x.b = x.a + a, x.sums = buffer + turns * (a + b);
+        pack(v, g, &x);
         compute(v, g, &x);
+        turn = turns - 1 - turn;
       }
   give_buffer(buffer, size);
   return ATOLL_OK;
