@@ -127,10 +127,15 @@ atoll_tell_end_time() {
 
 # Options are checked here, on one node, before the allocation is spent on anything; the run directory is as the program will see it.
 atoll_read_options() {
-  local config base=${1##*/}
+  local config quoted base=${1##*/}
   [ -r "$1" ] || atoll_die 66 "job file $1 is not readable on $(hostname)"
   config=$(atoll-train --print-config "$@") || exit $?
-  ATOLL_RUN=$(sed -n 's/^run\.dir "\(.*\)" *# .*/\1/p; t; s/^run\.dir \([^ "][^ ]*\) .*/\1/p' <<<"$config")
+  quoted=$(sed -n 's/^run\.dir "\(.*\)" *# .*/\1/p' <<<"$config")
+  if [ -n "$quoted" ]; then # with escapes such as \" and \t; %b does not know the first
+    printf -v ATOLL_RUN %b "${quoted//\\\"/\"}"
+  else
+    ATOLL_RUN=$(sed -n 's/^run\.dir \([^ "][^ ]*\) .*/\1/p' <<<"$config")
+  fi
   [ -n "$ATOLL_RUN" ] || ATOLL_RUN=runs/${base%.*}
 }
 

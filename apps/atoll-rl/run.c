@@ -187,6 +187,7 @@ static atoll_err save(session *s, const char *reason) {
   int n;
   if (s->saved == atoll_rl_iteration(s->rl))
     return ATOLL_OK;
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, s->dir ? atoll_rundir_keep(s->dir) : ATOLL_OK);
   ATOLL_TRY_ALL(MPI_COMM_WORLD, list_tensors(s, 1, &t, &n));
   atoll_ckpt_meta meta = {.step = atoll_rl_iteration(s->rl),
                           .attempt = s->attempt,
@@ -235,6 +236,7 @@ static atoll_err keep_rows(session *s, int64_t k, double seconds) {
                             .attempt = s->attempt};
     ATOLL_TRY(record_add(s->record, &row));
   }
+  ATOLL_TRY(atoll_rundir_keep(s->dir));
   return record_publish(s->record, "running");
 }
 
@@ -349,11 +351,13 @@ static void write_exit(const session *s, atoll_err code, const char *reason) {
 static void on_abort(void *arg, atoll_err code, const char *reason) { write_exit(arg, code, reason); }
 
 static void leave(session *s, atoll_err err, const char *reason) {
-  if (s->record && record_publish(s->record, err == ATOLL_OK        ? "finished"
-                                             : err == ATOLL_STOPPED ? "stopped"
-                                                                    : "failed"))
+  const int ours = s->dir && atoll_rundir_keep(s->dir) == ATOLL_OK;
+  if (ours && s->record &&
+      record_publish(s->record, err == ATOLL_OK        ? "finished"
+                                : err == ATOLL_STOPPED ? "stopped"
+                                                       : "failed"))
     atoll_warn("run.h5: %s", atoll_err_message());
-  if (s->dir)
+  if (ours)
     write_exit(s, err, reason);
   record_close(&s->record);
   atoll_rl_destroy(&s->rl);

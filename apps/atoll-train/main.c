@@ -28,7 +28,10 @@ static atoll_err run(atoll_job *job, const atoll_opts *opts, atoll_err parsed) {
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_job_check(job));
   atoll_err err = atoll_train_run(MPI_COMM_WORLD, job, opts, &result);
   if (err == ATOLL_OK || err == ATOLL_STOPPED) {
-    atoll_say("%s : step %lld , loss %.4f%s", result.reason, (long long)result.steps_done, result.loss,
+    char loss[32] = ""; /* none before the first step */
+    if (isfinite(result.loss))
+      snprintf(loss, sizeof loss, " , loss %.4f", result.loss);
+    atoll_say("%s : step %lld%s%s", result.reason, (long long)result.steps_done, loss,
               err == ATOLL_STOPPED ? " , requeue to continue" : "");
     if (isfinite(result.validation_loss))
       atoll_say("validation loss %.4f nat/token", result.validation_loss);

@@ -259,16 +259,45 @@ remove_tmp:
   return err;
 }
 
-atoll_err atoll_file_replace(const char *path, const void *data, size_t bytes) {
-  char tmp[PATH_MAX];
-  ATOLL_TRY(file_sibling(path, "tmp", tmp));
+/* Where the file of this name is, behind a symbolic link if that is one, and its temporary sibling. *stream: what
+ * stands there is no file but a device or a pipe, such as /dev/stdout; root's rename would put a file in its place, for
+ * everybody. */
+static atoll_err destination(const char *name, char path[PATH_MAX], char tmp[PATH_MAX], int *stream) {
+  struct stat st;
+  ATOLL_TRY(file_sibling(name, "tmp", tmp)); /* refuses what is empty or too long */
+  *stream = stat(name, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+  if (!*stream && lstat(name, &st) == 0 && S_ISLNK(st.st_mode) && realpath(name, path))
+    return file_sibling(path, "tmp", tmp);
+  strcpy(path, name);
+  return ATOLL_OK;
+}
+
+static atoll_err write_into(const char *path, const void *data, size_t bytes) {
+  int fd = file_open(path, O_WRONLY | O_NOCTTY);
+  if (fd < 0)
+    return file_error("open", path);
+  atoll_err err = file_write_all(fd, data, bytes) ? file_error("write", path) : ATOLL_OK;
+  if (file_close(fd) && err == ATOLL_OK)
+    err = file_error("close", path);
+  return err;
+}
+
+atoll_err atoll_file_replace(const char *name, const void *data, size_t bytes) {
+  char path[PATH_MAX], tmp[PATH_MAX];
+  int stream;
+  ATOLL_TRY(destination(name, path, tmp, &stream));
+  if (stream)
+    return write_into(path, data, bytes);
   ATOLL_TRY(file_fill(tmp, O_TRUNC | O_NOFOLLOW, data, bytes, 1));
   return install_durably(tmp, path);
 }
 
-atoll_err atoll_file_publish(const char *path, const void *data, size_t bytes) {
-  char tmp[PATH_MAX];
-  ATOLL_TRY(file_sibling(path, "tmp", tmp));
+atoll_err atoll_file_publish(const char *name, const void *data, size_t bytes) {
+  char path[PATH_MAX], tmp[PATH_MAX];
+  int stream;
+  ATOLL_TRY(destination(name, path, tmp, &stream));
+  if (stream)
+    return write_into(path, data, bytes);
   ATOLL_TRY(file_fill(tmp, O_TRUNC | O_NOFOLLOW, data, bytes, 0));
   if (file_rename(tmp, path)) {
     atoll_err err = file_error("rename to", path);
@@ -333,8 +362,12 @@ atoll_err atoll_file_writer_open(const char *path, atoll_file_writer **out) {
   if (!w)
     return atoll_fail(ATOLL_NOMEM, "writer of %s", path);
   atoll_err err;
-  ATOLL_TRY_GOTO(err, free_writer, file_sibling(path, "tmp", w->tmp));
-  snprintf(w->path, sizeof w->path, "%s", path);
+  int stream;
+  ATOLL_TRY_GOTO(err, free_writer, destination(path, w->path, w->tmp, &stream));
+  if (stream) {
+    err = atoll_fail(ATOLL_IO, "create %s: it exists and is not a regular file", path);
+    goto free_writer;
+  }
   w->flushed = 0;
   w->held = 0;
   w->fd = file_open(w->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);

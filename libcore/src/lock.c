@@ -44,7 +44,8 @@
 struct atoll_file_lock {
   dev_t dev;
   ino_t ino;
-  char path[]; /* as given */
+  char text[TEXT_MAX]; /* what the file says while it is ours */
+  char path[];         /* as given */
 };
 
 struct holder {
@@ -237,6 +238,7 @@ atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **token) {
   if (!lock)
     return atoll_fail(ATOLL_NOMEM, "no memory for the lock %s", path);
   strcpy(lock->path, path);
+  strcpy(lock->text, text);
   atoll_err err;
   ATOLL_TRY_GOTO(err, free_lock, file_fill(tmp, O_TRUNC | O_NOFOLLOW, text, (size_t)len, 1));
   if (file_stat(tmp, &st)) {
@@ -287,6 +289,31 @@ remove_tmp:
 free_lock:
   free(lock);
   return err;
+}
+
+atoll_err atoll_file_lock_keep(atoll_file_lock **token, int *retaken) {
+  const char *path = (*token)->path;
+  atoll_file_lock *again = NULL;
+  char *text = NULL;
+  size_t bytes = 0;
+  *retaken = 0;
+  if (!atoll_file_exists(path)) {
+    ATOLL_TRY(atoll_file_lock_take(path, &again));
+    free(*token);
+    *token = again;
+    *retaken = 1;
+    return ATOLL_OK;
+  }
+  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
+  int ours = strcmp(text, (*token)->text) == 0;
+  struct holder h;
+  if (!ours && holder_parse(text, &h) == 0)
+    atoll_fail(ATOLL_BUSY, "%s was removed, and taken by host %s pid %ld job %s at %s", path, h.host, h.pid, h.job,
+               h.time);
+  else if (!ours)
+    atoll_fail(ATOLL_BUSY, "%s was replaced by something that does not say who holds it", path);
+  free(text);
+  return ours ? ATOLL_OK : ATOLL_BUSY;
 }
 
 void atoll_file_lock_release(atoll_file_lock **token) {

@@ -15,10 +15,12 @@
 #include "atoll/clock.h"
 #include "atoll/fault.h"
 #include "atoll/file.h"
+#include "atoll/log.h"
 
 struct atoll_rundir {
   char *path;
   int attempt;
+  char began[64]; /* what attempts/aN says */
   atoll_file_lock *lock;
 };
 
@@ -43,13 +45,23 @@ static atoll_err newest_attempt(const char *dir, int *attempt) {
   return ATOLL_OK;
 }
 
-static atoll_err take_attempt(const char *dir, int *attempt) {
+static atoll_err take_attempt(atoll_rundir *run) {
   char path[1150], when[32];
-  ATOLL_TRY(newest_attempt(dir, attempt));
-  ++*attempt;
-  snprintf(path, sizeof path, "%s/attempts/a%d", dir, *attempt);
+  ATOLL_TRY(newest_attempt(run->path, &run->attempt));
+  run->attempt++;
+  snprintf(path, sizeof path, "%s/attempts/a%d", run->path, run->attempt);
   atoll_clock_iso(atoll_clock_wall(), when, sizeof when);
-  return atoll_file_create(path, when, strlen(when));
+  snprintf(run->began, sizeof run->began, "%s pid %ld", when, (long)getpid());
+  return atoll_file_create(path, run->began, strlen(run->began));
+}
+
+static atoll_err make_folders(const atoll_rundir *run) {
+  char path[1100];
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+    ATOLL_TRY(atoll_path_join(path, sizeof path, run->path, folders[i]));
+    ATOLL_TRY(atoll_file_mkdirs(path));
+  }
+  return ATOLL_OK;
 }
 
 atoll_err atoll_rundir_open(const char *dir, atoll_rundir **out) {
@@ -60,14 +72,11 @@ atoll_err atoll_rundir_open(const char *dir, atoll_rundir **out) {
   ATOLL_TRY_GOTO(err, fail, atoll_file_mkdirs(dir));
   ATOLL_TRY_GOTO(err, fail, atoll_path_join(path, sizeof path, dir, "lock"));
   ATOLL_TRY_GOTO(err, fail, atoll_file_lock_take(path, &run->lock));
-  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-    ATOLL_TRY_GOTO(err, fail, atoll_path_join(path, sizeof path, dir, folders[i]));
-    ATOLL_TRY_GOTO(err, fail, atoll_file_mkdirs(path));
-  }
+  ATOLL_TRY_GOTO(err, fail, make_folders(run));
   /* A halt file stops the attempt that was asked, not the ones after it. */
   ATOLL_TRY_GOTO(err, fail, atoll_path_join(path, sizeof path, dir, "halt"));
   ATOLL_TRY_GOTO(err, fail, atoll_file_remove_tree(path));
-  ATOLL_TRY_GOTO(err, fail, take_attempt(dir, &run->attempt));
+  ATOLL_TRY_GOTO(err, fail, take_attempt(run));
   ATOLL_TRY_GOTO(err, fail, atoll_path_join(path, sizeof path, dir, "exit.json"));
   ATOLL_TRY_GOTO(err, fail, atoll_file_remove_tree(path));
   *out = run;
@@ -75,6 +84,26 @@ atoll_err atoll_rundir_open(const char *dir, atoll_rundir **out) {
 fail:
   atoll_rundir_close(&run);
   return err;
+}
+
+atoll_err atoll_rundir_keep(atoll_rundir *run) {
+  char path[1150], *text = NULL;
+  size_t bytes = 0;
+  int retaken;
+  ATOLL_TRY(atoll_file_mkdirs(run->path));
+  ATOLL_TRY(atoll_file_lock_keep(&run->lock, &retaken));
+  if (!retaken)
+    return ATOLL_OK;
+  atoll_warn("the lock of %s was removed while it was held, and is taken again", run->path);
+  ATOLL_TRY(make_folders(run));
+  snprintf(path, sizeof path, "%s/attempts/a%d", run->path, run->attempt);
+  if (!atoll_file_exists(path))
+    return atoll_file_create(path, run->began, strlen(run->began));
+  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
+  int ours = strcmp(text, run->began) == 0;
+  free(text);
+  return ours ? ATOLL_OK
+              : atoll_fail(ATOLL_BUSY, "%s was removed, and made anew by another job, which ended since", run->path);
 }
 
 int atoll_rundir_attempt(const atoll_rundir *run) { return run->attempt; }

@@ -2,6 +2,7 @@
 #include "file_test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 static void reading(void **state) {
@@ -94,6 +95,35 @@ static void directories(void **state) {
   assert_non_null(strstr(atoll_err_message(), "a/renamed"));
 }
 
+/* What is asked for under the name of a device or a pipe goes into it; root would otherwise make a file of it. */
+static void links_and_pipes_stay_what_they_are(void **state) {
+  (void)state;
+  char got[16] = "";
+  struct stat st;
+  atoll_file_writer *writer = NULL;
+  assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+  int reader = open(in_dir("pipe"), O_RDONLY | O_NONBLOCK);
+  assert_true(reader >= 0);
+  assert_int_equal(atoll_file_replace(in_dir("pipe"), "some", 4), ATOLL_OK);
+  assert_int_equal(atoll_file_publish(in_dir("pipe"), "more", 4), ATOLL_OK);
+  assert_int_equal(read(reader, got, sizeof got), 8);
+  assert_memory_equal(got, "somemore", 8);
+  assert_int_equal(atoll_file_writer_open(in_dir("pipe"), &writer), ATOLL_IO);
+  assert_non_null(strstr(atoll_err_message(), "not a regular file"));
+  assert_true(lstat(in_dir("pipe"), &st) == 0 && S_ISFIFO(st.st_mode));
+  close(reader);
+
+  assert_int_equal(atoll_file_create(in_dir("target"), "old", 3), ATOLL_OK);
+  assert_int_equal(symlink("target", in_dir("to-target")), 0);
+  assert_int_equal(atoll_file_replace(in_dir("to-target"), "new", 3), ATOLL_OK);
+  expect_content(in_dir("target"), "new");
+  assert_int_equal(atoll_file_writer_open(in_dir("to-target"), &writer), ATOLL_OK);
+  assert_int_equal(atoll_file_writer_add(writer, "piece", 5), ATOLL_OK);
+  assert_int_equal(atoll_file_writer_commit(&writer), ATOLL_OK);
+  expect_content(in_dir("target"), "piece");
+  assert_true(lstat(in_dir("to-target"), &st) == 0 && S_ISLNK(st.st_mode));
+}
+
 /* Removing a tree removes symbolic links, never what they lead to. */
 static void removing_trees(void **state) {
   (void)state;
@@ -139,8 +169,9 @@ static void paths(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(reading), cmocka_unit_test(appending),
-                                     cmocka_unit_test(directories), cmocka_unit_test(removing_trees),
-                                     cmocka_unit_test(paths)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reading),        cmocka_unit_test(appending),
+      cmocka_unit_test(directories),    cmocka_unit_test(links_and_pipes_stay_what_they_are),
+      cmocka_unit_test(removing_trees), cmocka_unit_test(paths)};
   return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
 }

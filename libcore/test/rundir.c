@@ -63,6 +63,39 @@ static void a_run_goes_through_its_states(void **state) {
   assert_int_equal(state_of(&r), ATOLL_RUN_FINISHED);
 }
 
+/* Somebody removes the directory of a run that goes on. Nobody else came: it is made again. Another run came: that
+ * one's lock, attempt and record are left alone, while it runs and afterwards. */
+static void a_removed_directory_is_kept_or_given_up(void **state) {
+  (void)state;
+  static const char other[] = "host elsewhere boot - pids - pid 7 start 0 job 12 restart 0 time 2026-01-31T12:00:00Z\n";
+  atoll_exit_record r;
+  atoll_rundir *run = NULL, *second = NULL;
+  char *text = NULL;
+  size_t n;
+  assert_int_equal(atoll_rundir_open(dir, &run), ATOLL_OK);
+  assert_int_equal(atoll_rundir_keep(run), ATOLL_OK);
+  assert_int_equal(atoll_file_remove_tree(dir), ATOLL_OK);
+  assert_int_equal(atoll_rundir_keep(run), ATOLL_OK);
+  assert_int_equal(state_of(&r), ATOLL_RUN_RUNNING);
+  assert_int_equal(r.attempt, 1);
+  assert_int_equal(atoll_rundir_open(dir, &second), ATOLL_BUSY);
+  assert_int_equal(atoll_file_remove_tree("rundir-test/lock"), ATOLL_OK);
+  assert_int_equal(atoll_rundir_keep(run), ATOLL_OK); /* the lock alone was gone */
+
+  assert_int_equal(atoll_file_replace("rundir-test/lock", other, strlen(other)), ATOLL_OK);
+  assert_int_equal(atoll_rundir_keep(run), ATOLL_BUSY);
+  assert_non_null(strstr(atoll_err_message(), "taken by host elsewhere pid 7 job 12"));
+  assert_int_equal(atoll_file_remove_tree("rundir-test/lock"), ATOLL_OK);
+  assert_int_equal(atoll_file_replace("rundir-test/attempts/a1", "then", 4), ATOLL_OK);
+  assert_int_equal(atoll_rundir_keep(run), ATOLL_BUSY);
+  assert_non_null(strstr(atoll_err_message(), "made anew by another job"));
+  assert_int_equal(atoll_file_replace("rundir-test/lock", other, strlen(other)), ATOLL_OK);
+  atoll_rundir_close(&run);
+  assert_int_equal(atoll_file_read("rundir-test/lock", &text, &n), ATOLL_OK);
+  assert_string_equal(text, other);
+  free(text);
+}
+
 static void a_killed_holder_leaves_a_dead_run(void **state) {
   (void)state;
   atoll_exit_record r;
@@ -113,6 +146,7 @@ static void a_halt_file_does_not_outlive_its_attempt(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_run_goes_through_its_states, clean, clean),
+      cmocka_unit_test_setup_teardown(a_removed_directory_is_kept_or_given_up, clean, clean),
       cmocka_unit_test_setup_teardown(a_killed_holder_leaves_a_dead_run, clean, clean),
       cmocka_unit_test_setup_teardown(damage_and_refusals_are_named, clean, clean),
       cmocka_unit_test_setup_teardown(a_halt_file_does_not_outlive_its_attempt, clean, clean),

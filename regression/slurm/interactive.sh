@@ -46,8 +46,8 @@ at=$("$I" status --json stop | sed -n 's/.*"last_step": \([0-9]*\).*/\1/p')
 [ "$at" -ge 1 ] && [ "$at" -lt 400 ] || fail "stopped at step $at"
 run "$script" -n 2 job.yaml run.dir=stop train.steps=$((at + 5)) $more
 says 'resumed'
-run "$script" -n 1 job.yaml run.dir=straight train.steps=$((at + 5)) train.decay_steps=20 train.log_every=1 train.validate_every=0
-run "$I" diff straight stop
+run "$script" -n 1 job.yaml run.dir='the "straight" \ way' train.steps=$((at + 5)) train.decay_steps=20 train.log_every=1 train.validate_every=0
+run "$I" diff 'the "straight" \ way' stop
 
 # A rank that no longer moves: the second signal ends the job at once, and not with 0.
 export ATOLL_FAULT=stop:train.step:2:1

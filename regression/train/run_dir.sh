@@ -15,6 +15,19 @@ wait $first
 [ $? = 75 ] || fail 'the first job did not stop with 75'
 expect 75 "$(atoll atoll-inspect)" status taken
 
+# A directory that was removed under a running job and given to another one is left alone by the first.
+"$T" job.yaml run.dir=given train.steps=100000 train.log_every=100000 train.validate_every=0 ckpt.every_steps=1 >first.out 2>&1 </dev/null &
+first=$!
+while_alive $first [ -e given/ckpt/LATEST ]
+kill -STOP $first
+rm -r given
+train 1 given
+kill -CONT $first
+wait $first
+[ $? = 72 ] || fail "the first job did not end with 72: $(tail -n 3 first.out)"
+run "$(atoll atoll-inspect)" status given
+run "$(atoll atoll-inspect)" verify given
+
 [ "$(id -u)" = 0 ] || skip 'a full and a read-only file system need root'
 mkdir disk
 mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null || skip 'tmpfs cannot be mounted here'

@@ -12,7 +12,9 @@
 
 ATOLL_BEGIN_C
 
-/** Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure
+/** A symbolic link stays, and the file behind it is replaced; a device or a pipe (/dev/stdout) is written into.
+ *
+ *  Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure
  *  (without hard links a failed directory sync alone cannot be undone: path then holds the new content, whole). */
 ATOLL_API atoll_err atoll_file_replace(const char *path, const void *data, size_t bytes);
 /** The same without fsync: for files that are a convenience (progress, metrics snapshots). Still atomic for readers. */
@@ -26,7 +28,8 @@ ATOLL_API atoll_err atoll_file_begin(const char *path, const void *data, size_t 
 ATOLL_API atoll_err atoll_file_settle(const char *path, int *fd);
 /** A file written in pieces that has its name only when it is whole: open begins a sibling, add appends (buffered), put
  * writes over bytes added before, commit syncs, renames and syncs the directory as atoll_file_replace() does. *w is
- * owned until commit, which ends it also when it fails, or discard (accepts NULL), which removes what was written. */
+ * owned until commit, which ends it also when it fails, or discard (accepts NULL), which removes what was written.
+ * Devices and pipes are refused. */
 typedef struct atoll_file_writer atoll_file_writer;
 ATOLL_API atoll_err atoll_file_writer_open(const char *path, atoll_file_writer **w);
 ATOLL_API atoll_err atoll_file_writer_add(atoll_file_writer *w, const void *data, size_t bytes);
@@ -63,6 +66,9 @@ ATOLL_API void atoll_file_list_free(char ***names, size_t n);
 typedef struct atoll_file_lock atoll_file_lock;
 ATOLL_API atoll_err atoll_file_lock_take(const char *path, atoll_file_lock **token);
 ATOLL_API void atoll_file_lock_release(atoll_file_lock **token);
+/** Looks whether the lock is still ours, for somebody may have removed it. Nobody's: taken again, and *retaken is 1.
+ * Another's: BUSY, and what it protects must not be written any more; the token stays to be released. */
+ATOLL_API atoll_err atoll_file_lock_keep(atoll_file_lock **token, int *retaken);
 /** Only looks: OK when nobody holds the lock or its holder provably ended, else BUSY. */
 ATOLL_API atoll_err atoll_file_lock_probe(const char *path);
 /** dir/name into buf; USAGE when it does not fit. */

@@ -118,7 +118,7 @@ atoll_err session_publish(session *s, const char *state) {
                              .counter = shared,
                              .values = values};
     /* A file system that refuses must not end the training: the rows stay in memory for the next publish. */
-    if (record_publish(s->record, ranks, s->size, &table, state) != ATOLL_OK)
+    if (atoll_rundir_keep(s->dir) != ATOLL_OK || record_publish(s->record, ranks, s->size, &table, state) != ATOLL_OK)
       atoll_warn("run.h5 not replaced: %s", atoll_err_message());
     atoll_err_clear();
   }

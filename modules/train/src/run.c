@@ -76,7 +76,8 @@ static atoll_err validate(session *s) {
 }
 
 /* A periodic checkpoint that the file system refuses is reported and the training goes on: the previous one is intact,
- * and space may come back. At the end, or when stopping, the refusal is the run's result. */
+ * and space may come back. At the end, or when stopping, the refusal is the run's result; so it is when the run
+ * directory has become another job's. */
 static atoll_err save(session *s, const char *reason, int must) {
   if (s->saved_step == s->step)
     return ATOLL_OK;
@@ -84,7 +85,7 @@ static atoll_err save(session *s, const char *reason, int must) {
   atoll_err err = session_save(s, reason);
   atoll_watch_end(s->watch);
   s->save_failed = err != ATOLL_OK;
-  if (err == ATOLL_OK || must)
+  if (err == ATOLL_OK || must || err == ATOLL_BUSY)
     return err;
   s->saved_at = atoll_clock_now();
   char kept[64] = "no step is committed yet";
@@ -232,7 +233,7 @@ atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts,
   result->loss = s.last_loss;
   result->validation_loss = s.validation_loss;
   snprintf(result->checkpoint, sizeof result->checkpoint, "%s", s.saved_dir);
-  if (s.rank == 0 && s.dir)
+  if (s.rank == 0 && s.dir && atoll_rundir_keep(s.dir) == ATOLL_OK)
     session_write_exit(&s, err, result->reason);
   session_close(&s);
   atoll_stop_finish();

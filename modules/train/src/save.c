@@ -87,6 +87,8 @@ atoll_err session_save(session *s, const char *reason) {
     err = list_tensors(s, 0, &tensors, &n);
   ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, err));
   err = check_alike(s);
+  if (err == ATOLL_OK && s->dir)
+    err = atoll_rundir_keep(s->dir);
   ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, err));
   atoll_ckpt_meta meta = {.step = s->step,
                           .attempt = s->attempt,
