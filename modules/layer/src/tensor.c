@@ -83,10 +83,10 @@ atoll_err atoll_layer_check_tensor(const atoll_model *m, int degree) {
   return ATOLL_OK;
 }
 
-int atoll_layer_backward_sums(const atoll_model *m, int layer) {
+int atoll_layer_backward_sums(const atoll_model *m, int layer, atoll_mlp mlp) {
   program p;
   int inputs = 0, columns = 0;
-  if (program_make(m, layer, ATOLL_POLICY_EXACT2, (layer_way){1, ATOLL_MLP_PLAIN}, &p) != ATOLL_OK)
+  if (program_make(m, layer, ATOLL_POLICY_EXACT2, (layer_way){1, mlp}, &p) != ATOLL_OK)
     return 0;
   for (int i = 0; i < p.ops; i++) {
     int cut = p.op[i].split == SPLIT_COLUMNS, seen = 0;

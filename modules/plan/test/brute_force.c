@@ -150,7 +150,8 @@ static void evaluate(world *w, const plan_at *p) {
       if (sum > (int64_t)((double)w->problem->islands->island[x].memory * w->share))
         return;
       cost_slice t;
-      assert_ok(cost_of_slice(w->cost, x, p->tensor[s], p->cut[s], p->cut[s + 1], policy[0], p->b, &t));
+      assert_ok(
+          cost_of_slice(w->cost, x, p->tensor[s], ATOLL_MLP_PLAIN, p->cut[s], p->cut[s + 1], policy[0], p->b, &t));
       f[s] = t.forward;
       b[s] = t.backward;
       update = fmax(update, t.update);

@@ -128,8 +128,8 @@ ATOLL_API atoll_err atoll_layer_blocks(const atoll_model *m, int param, int rank
                                        atoll_tensor *block, int *n);
 
 /** Sums over tensor ranks of [B S, width] values of f32 that a block's backward makes, but for what its policy makes
- * again. */
-ATOLL_API int atoll_layer_backward_sums(const atoll_model *m, int layer);
+ * again. A pipelined MLP sums nothing. */
+ATOLL_API int atoll_layer_backward_sums(const atoll_model *m, int layer, atoll_mlp mlp);
 
 /** Whether a layer's saved bytes hold its input. */
 ATOLL_API int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy p);

@@ -243,8 +243,8 @@ static atoll_err predict_times(composer *c, atoll_plan *plan, int p, int s, int 
       *source = asked.source > *source ? asked.source : *source;
       continue;
     }
-    ATOLL_TRY(cost_of_slice(c->cost, r->island, r->tensor, stage->range[i].first, stage->range[i].last,
-                            (atoll_policy)stage->range[i].policy, r->micro_batch, &t));
+    ATOLL_TRY(cost_of_slice(c->cost, r->island, r->tensor, (atoll_mlp)c->params->mlp, stage->range[i].first,
+                            stage->range[i].last, (atoll_policy)stage->range[i].policy, r->micro_batch, &t));
     r->forward_seconds += t.forward;
     r->backward_seconds += t.backward;
     r->update_seconds += t.update;

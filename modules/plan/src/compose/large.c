@@ -122,8 +122,8 @@ static atoll_err layer_times(large *x, int64_t b, double *u, double *whole, doub
       for (int p = 0; p < ATOLL_POLICIES; p++) {
         cost_slice t;
         ATOLL_TRY_GOTO(err, done,
-                       cost_of_slice(c->cost, x->home[x->pool[x->kind[k].pool].island[0]], x->kind[k].tensor, of[i],
-                                     of[i] + 1, (atoll_policy)p, b, &t));
+                       cost_of_slice(c->cost, x->home[x->pool[x->kind[k].pool].island[0]], x->kind[k].tensor,
+                                     (atoll_mlp)c->params->mlp, of[i], of[i] + 1, (atoll_policy)p, b, &t));
         best = fmin(best, t.forward + t.backward);
       }
       least[i] = fmin(least[i], best);

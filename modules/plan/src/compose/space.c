@@ -208,8 +208,8 @@ static atoll_err shrink_speeds(composer *c, speeds *v) {
         ATOLL_TRY(search_slice(c, v->b, x, p, 1, 1, c->rep_first[r], c->rep_last[r], &said));
         if (said.over > 0)
           continue;
-        ATOLL_TRY(cost_of_slice(c->cost, c->place[x].island, c->place[x].tensor, c->rep_first[r], c->rep_last[r],
-                                (atoll_policy)p, v->b, &own));
+        ATOLL_TRY(cost_of_slice(c->cost, c->place[x].island, c->place[x].tensor, (atoll_mlp)c->params->mlp,
+                                c->rep_first[r], c->rep_last[r], (atoll_policy)p, v->b, &own));
         ratio = fmin(ratio, (said.forward + said.backward) / (own.forward + own.backward));
       }
   for (int i = 0; i < c->places * c->layers; i++)
@@ -235,7 +235,8 @@ static atoll_err find_speeds(composer *c, int64_t b, speeds *v) {
           if (!c->state[p])
             continue;
           cost_slice t;
-          ATOLL_TRY(cost_of_slice(c->cost, c->place[x].island, c->place[x].tensor, l, l + 1, (atoll_policy)p, b, &t));
+          ATOLL_TRY(cost_of_slice(c->cost, c->place[x].island, c->place[x].tensor, (atoll_mlp)c->params->mlp, l, l + 1,
+                                  (atoll_policy)p, b, &t));
           double sum = t.forward + t.backward, share = sum > 0 ? t.forward / sum : 0;
           least = sum < least ? sum : least;
           v->forward_share = share > v->forward_share ? share : v->forward_share;

@@ -52,6 +52,7 @@ typedef struct rates {
 
 typedef struct entry { /* of the memo of layer costs */
   int island, cls, policy, tensor;
+  atoll_mlp mlp;
   int64_t b;
   cost_slice cost;
 } entry;
@@ -361,9 +362,32 @@ static int sums_again(atoll_policy policy) {
          policy == ATOLL_POLICY_EXACT2;
 }
 
+/* What a pipelined MLP takes over its ranks' even share of the products: `atoll-bench mlp` on two cores, the median of
+ * shapes of 256 to 4096 rows, which lie between 0.99 and 1.10. */
+#define CTA_OVER_IDEAL 1.05
+/* Each of its weights is packed once a step for each direction: read and written in f32. */
+#define CTA_PACK_BYTES_PER_VALUE 16.0
+
+/* On a rank that has its even share of the block already. */
+static atoll_err pipeline_mlp(const cost_model *c, int island, int layer, int64_t b, cost_slice *out) {
+  const atoll_model_params *m = atoll_model_config(c->problem->model);
+  double matrices = m->family == ATOLL_FAMILY_LLAMA ? 3 : 2, values = matrices * (double)m->width * (double)m->ffn;
+  int64_t all, seq = c->problem->seq;
+  atoll_syms *pool = NULL;
+  ATOLL_TRY(atoll_syms_create(&pool));
+  atoll_err err = eval(atoll_model_layer_flops(c->problem->model, pool, layer), pool, b, seq, &all);
+  atoll_syms_destroy(&pool);
+  ATOLL_TRY(err);
+  double more = (CTA_OVER_IDEAL - 1) * 2 * (double)(b * seq) * values / (double)all;
+  out->forward *= 1 + more;
+  out->backward *= 1 + more;
+  out->update += CTA_PACK_BYTES_PER_VALUE * values / 2 / c->rate[island].bandwidth; /* two ranks own them */
+  return ATOLL_OK;
+}
+
 /* From the cost of a whole block to that of one of its tensor ranks: as much shorter as the model says, and the sums
  * (of f32), which every rank waits for. */
-static atoll_err divide(cost_model *c, int island, int layer, atoll_policy policy, int tensor, int64_t b,
+static atoll_err divide(cost_model *c, int island, int layer, atoll_policy policy, int tensor, atoll_mlp mlp, int64_t b,
                         cost_slice *out) {
   cost_slice whole, part;
   int64_t bytes;
@@ -371,10 +395,13 @@ static atoll_err divide(cost_model *c, int island, int layer, atoll_policy polic
   ATOLL_TRY(analytic(c, island, layer, policy, tensor, b, &part));
   ATOLL_TRY(boundary_of(c, layer, b, &bytes));
   double sum = cost_sum_in_node(c, island, tensor, bytes / element_bytes(c->problem->model) * 4);
-  out->forward = out->forward * part.forward / whole.forward + 2 * sum;
-  out->backward = out->backward * part.backward / whole.backward +
-                  (atoll_layer_backward_sums(c->problem->model, layer) + sums_again(policy)) * sum;
+  out->forward *= part.forward / whole.forward;
+  out->backward *= part.backward / whole.backward;
   out->update *= (double)(cost_gradient_share(c, layer, layer + 1, tensor)) / (4.0 * (double)c->values[layer]);
+  if (mlp == ATOLL_MLP_CTA)
+    ATOLL_TRY(pipeline_mlp(c, island, layer, b, out));
+  out->forward += (mlp == ATOLL_MLP_CTA ? 1 : 2) * sum;
+  out->backward += (atoll_layer_backward_sums(c->problem->model, layer, mlp) + sums_again(policy)) * sum;
   out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
   return ATOLL_OK;
 }
@@ -395,20 +422,21 @@ static atoll_err whole_cost(cost_model *c, int island, int layer, atoll_policy p
   return ATOLL_OK;
 }
 
-static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy policy, int tensor, int64_t b,
-                            cost_slice *out) {
+static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy policy, int tensor, atoll_mlp mlp,
+                            int64_t b, cost_slice *out) {
   int cls = c->cls[layer];
   for (int i = c->memos - 1; i >= 0; i--) {
     const entry *e = &c->memo[i];
-    if (e->island == island && e->cls == cls && e->policy == (int)policy && e->tensor == tensor && e->b == b) {
+    if (e->island == island && e->cls == cls && e->policy == (int)policy && e->tensor == tensor && e->mlp == mlp &&
+        e->b == b) {
       *out = e->cost;
       return ATOLL_OK;
     }
   }
-  entry e = {.island = island, .cls = cls, .policy = (int)policy, .tensor = tensor, .b = b};
+  entry e = {.island = island, .cls = cls, .policy = (int)policy, .tensor = tensor, .mlp = mlp, .b = b};
   ATOLL_TRY(whole_cost(c, island, layer, policy, b, &e.cost));
   if (tensor > 1 && atoll_model_layer_kind(c->problem->model, layer) == ATOLL_LAYER_BLOCK)
-    ATOLL_TRY(divide(c, island, layer, policy, tensor, b, &e.cost));
+    ATOLL_TRY(divide(c, island, layer, policy, tensor, mlp, b, &e.cost));
   if (c->memos == c->room) {
     int room = c->room ? 2 * c->room : 64;
     entry *grown = realloc(c->memo, (size_t)room * sizeof *grown);
@@ -422,8 +450,8 @@ static atoll_err layer_cost(cost_model *c, int island, int layer, atoll_policy p
   return ATOLL_OK;
 }
 
-atoll_err cost_of_slice(cost_model *c, int island, int tensor, int first, int last, atoll_policy policy, int64_t b,
-                        cost_slice *out) {
+atoll_err cost_of_slice(cost_model *c, int island, int tensor, atoll_mlp mlp, int first, int last, atoll_policy policy,
+                        int64_t b, cost_slice *out) {
   cost_slice sum = {0, 0, 0, ATOLL_COST_MEASURED}, one = {0}, of_class[64];
   char known[64] = {0};
   for (int l = first; l < last; l++) {
@@ -431,7 +459,7 @@ atoll_err cost_of_slice(cost_model *c, int island, int tensor, int first, int la
     if (k < 64 && known[k]) {
       one = of_class[k];
     } else {
-      ATOLL_TRY(layer_cost(c, island, l, policy, tensor, b, &one));
+      ATOLL_TRY(layer_cost(c, island, l, policy, tensor, mlp, b, &one));
       if (k < 64) {
         known[k] = 1;
         of_class[k] = one;

@@ -286,9 +286,11 @@ static atoll_err fill_shares(const flow *f, lane *l) {
     for (; range < stage->ranges && stage->range[range].last <= stage->chunk[c].last; range++) {
       const atoll_plan_range *g = &stage->range[range];
       cost_slice slice = {.forward = g->last - g->first, .backward = g->last - g->first};
+      atoll_mlp mlp = ATOLL_MLP_PLAIN;
+      (void)atoll_mlp_parse(g->mlp, &mlp); /* of experts nothing else is known here */
       if (f->q->slices)
-        ATOLL_TRY(cost_of_slice(f->q->slices, stage->replica[0].island, stage->replica[0].tensor, g->first, g->last,
-                                (atoll_policy)g->policy, stage->replica[0].micro_batch, &slice));
+        ATOLL_TRY(cost_of_slice(f->q->slices, stage->replica[0].island, stage->replica[0].tensor, mlp, g->first,
+                                g->last, (atoll_policy)g->policy, stage->replica[0].micro_batch, &slice));
       t[0] += slice.forward;
       t[1] += slice.backward;
     }

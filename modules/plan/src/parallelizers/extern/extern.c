@@ -313,7 +313,8 @@ static atoll_err request_costs(const state *s, const request *r, json_t *costs, 
       if (seen)
         continue;
       classes++;
-      ATOLL_TRY(cost_of_slice(s->cost, r->shape.island, 1, l, l + 1, (atoll_policy)p, r->context.micro_batch, &c));
+      ATOLL_TRY(cost_of_slice(s->cost, r->shape.island, 1, ATOLL_MLP_PLAIN, l, l + 1, (atoll_policy)p,
+                              r->context.micro_batch, &c));
       json_array_append_new(costs,
                             json_pack("{s:i,s:s,s:f,s:f,s:f,s:s}", "class", k, "policy",
                                       atoll_policy_name((atoll_policy)p), "forward", c.forward, "backward", c.backward,

@@ -112,7 +112,8 @@ static atoll_err grid_point(grid_state *g, atoll_slice slice, atoll_island_shape
                             int tensor, atoll_policy policy, atoll_slice_plan *out) {
   cost_slice c;
   int data = shape.nodes * shape.per_node / tensor;
-  ATOLL_TRY(cost_of_slice(g->cost, shape.island, tensor, slice.first, slice.last, policy, x->micro_batch, &c));
+  ATOLL_TRY(cost_of_slice(g->cost, shape.island, tensor, (atoll_mlp)g->params->mlp, slice.first, slice.last, policy,
+                          x->micro_batch, &c));
   *out = (atoll_slice_plan){.data = data,
                             .tensor = tensor,
                             .context = 1,

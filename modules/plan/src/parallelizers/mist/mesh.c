@@ -72,7 +72,8 @@ static atoll_err layer_of(const mist_place *p, const mist_slice *s, const atoll_
                           int layer, layer_seconds *out, atoll_cost_source *source) {
   cost_slice c;
   int64_t b = (x->micro_batch + m->expert - 1) / m->expert;
-  ATOLL_TRY(cost_of_slice(p->cost, p->shape.island, 1, layer, layer + 1, (atoll_policy)s->policy, b, &c));
+  ATOLL_TRY(
+      cost_of_slice(p->cost, p->shape.island, 1, ATOLL_MLP_PLAIN, layer, layer + 1, (atoll_policy)s->policy, b, &c));
   int is_block = atoll_model_layer_kind(p->problem->model, layer) == ATOLL_LAYER_BLOCK;
   int tensor = is_block ? m->tensor : 1;
   double parts = (double)tensor * m->context, more = 1, held = 1;
