@@ -2,7 +2,8 @@
  *
  * Each rank is one thread on one core. First every setting of every way is tried, and the better ones of each way
  * again; then the ways take turns in their best settings, many and short, in rotating order, until --seconds are spent.
- * Of two calls back to back the second is timed, from the first rank's start to the last one's end. On a shared machine
+ * Of two calls back to back the second is timed, from the first rank's start to the last one's end; of one that takes
+ * long, and finds no cache of use, the first, so that there are twice as many. On a shared machine
  * speed drifts, so ways are compared within each turn: `cta_over` holds median and quartiles of these ratios, `spread`
  * quartiles of the times, of which the *_us are medians. ideal_us is sequential_us over the ranks. The
  * BLAS row multiplies with a library instead of Atoll's packed products, over the same MPI messages. The chosen row is
@@ -142,6 +143,8 @@ static atoll_err run_blas(const world *w, problem *q, const setting *t) {
   return ATOLL_OK;
 }
 
+static const double long_call = 0.05; /* s */
+
 /* --- one measurement ---------------------------------------------------------------------------------------------- */
 
 static atoll_err call(const world *w, problem *q, const setting *t, const float **y) {
@@ -154,7 +157,7 @@ static atoll_err measure(const world *w, problem *q, const setting *t, double *s
   const float *y = NULL;
   MPI_Comm comm = atoll_comm_mpi(w->comm);
   double span[2] = {0, 0};
-  for (int turn = 0; turn < 2; turn++) {
+  for (int calls = t->trial > long_call ? 1 : 2; calls > 0; calls--) {
     MPI_Barrier(comm);
     span[0] = -atoll_clock_now();
     ATOLL_TRY(call(w, q, t, &y));
@@ -344,7 +347,7 @@ static atoll_err take_turns(const world *w, problem *q, const setting *best, fig
       if (best[row].way < 0)
         continue;
       ATOLL_TRY(measure(w, q, &best[row], &f->seconds[row][f->turns]));
-      spent += 2 * f->seconds[row][f->turns];
+      spent += (best[row].trial > long_call ? 1 : 2) * f->seconds[row][f->turns];
     }
   return ATOLL_OK;
 }
@@ -359,7 +362,8 @@ static atoll_err measure_shape(const world *w, problem *q, setting *best, figure
   const atoll_chain_cut cut = choice.setting.cut;
   setting *same = &best[choice.setting.way];
   int found = same->cut.panel == cut.panel && same->cut.chunks == cut.chunks; /* then its times are the row's */
-  best[CHOSEN] = found ? (setting){.way = -1} : (setting){(int)choice.setting.way, 0, cut, 0};
+  best[CHOSEN] =
+      found ? (setting){.way = -1} : (setting){(int)choice.setting.way, 0, cut, choice.seconds[choice.setting.way]};
   ATOLL_TRY(take_turns(w, q, best, f));
   if (found) {
     best[CHOSEN] = *same;

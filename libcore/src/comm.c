@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/bf16.h"
+
 enum kind { SEND, RECV, ALLREDUCE, BROADCAST, ALLGATHER };
 
 struct operation {
@@ -47,28 +49,13 @@ MPI_Datatype atoll_comm_mpi_type(atoll_dtype t) {
   }
 }
 
-static float from_bf16(uint16_t b) {
-  uint32_t u = (uint32_t)b << 16;
-  float f;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
-
-static uint16_t to_bf16(float f) {
-  uint32_t u;
-  memcpy(&u, &f, sizeof u);
-  if ((u & 0x7fffffffu) > 0x7f800000u) /* NaN stays NaN */
-    return (uint16_t)(u >> 16 | 0x40);
-  return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16); /* to nearest, ties to even */
-}
-
 #define BF16_OP(name, expr)                                                                                            \
   static void name(void *in, void *inout, int *n, MPI_Datatype *type) {                                                \
     uint16_t *x = in, *y = inout;                                                                                      \
     (void)type;                                                                                                        \
     for (int i = 0; i < *n; i++) {                                                                                     \
-      float a = from_bf16(x[i]), b = from_bf16(y[i]);                                                                  \
-      y[i] = to_bf16(expr);                                                                                            \
+      float a = atoll_bf16_float(x[i]), b = atoll_bf16_float(y[i]);                                                    \
+      y[i] = atoll_bf16_of(expr);                                                                                      \
     }                                                                                                                  \
   }
 BF16_OP(bf16_sum, a + b)

@@ -15,7 +15,7 @@ count = int(head["global_batch"]) // micro_batch
 out = ["version: 1", 'schedule: "1f1b"']
 out += ["%s: %s" % (k, head[k]) for k in ("world", "seq", "global_batch")]
 out += ["micro_batches: %d" % count, "sum_leaves: %d" % count]
-out += ["%s: %s" % (k, head[k]) for k in ("model", "islands")]
+out += ["%s: %s" % (k, head[k]) for k in ("dtype", "model", "islands") if k in head]
 out += ["source: by-hand", "pipelines:"]
 first, used, places = 0, set(), []
 for p, pipeline in enumerate(pipelines):

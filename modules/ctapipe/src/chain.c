@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/bf16.h"
 #include "chain_impl.h"
 
 const char *atoll_chain_way_name(atoll_chain_way way) {
@@ -21,6 +22,7 @@ void atoll_chain_params_init(atoll_chain_params *p) {
   memset(p, 0, sizeof *p);
   p->claims = 1;
   p->timeout = 60;
+  p->dtype = ATOLL_F32;
 }
 
 static atoll_err check_params(const atoll_chain_params *p, int ranks) {
@@ -33,6 +35,8 @@ static atoll_err check_params(const atoll_chain_params *p, int ranks) {
     return atoll_fail(ATOLL_UNSUPPORTED,
                       "backward is for two layers, the second without activation; this chain has %d%s", p->layers,
                       p->layers == 2 ? ", the second with activation" : "");
+  if (p->dtype != ATOLL_F32 && p->dtype != ATOLL_BF16)
+    return atoll_fail(ATOLL_UNSUPPORTED, "chain of %s, expected f32 or bf16", atoll_dtype_name(p->dtype));
   for (int l = 0; l < p->layers; l++) {
     const atoll_chain_layer *a = &p->layer[l];
     if (a->in < 0 || a->out < 0 || a->in > INT32_MAX || a->out > INT32_MAX)
@@ -215,6 +219,7 @@ static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_par
   struct cta_view *v = &c->view;
   describe_steps(c, params, atoll_comm_rank(comm), atoll_comm_size(comm));
   v->claims = params->claims;
+  v->rounds = params->dtype == ATOLL_BF16;
   v->timeout = params->timeout;
   ATOLL_TRY(open_tools(c));
   v->scratch = aligned_alloc(64, (size_t)2 * CTA_TILE * CTA_TILE * sizeof(float));
@@ -295,21 +300,41 @@ double atoll_chain_device_seconds(const atoll_chain *chain) {
   return cta_is_on_device(chain) ? cta_device_seconds(chain) : 0;
 }
 
+/* [n, m] of w from (i0, j0) on as f32, with strides of its own: in place, or widened to the scratch. */
+struct part_of {
+  const float *w;
+  int64_t ks, ns;
+};
+static struct part_of part_at(const struct cta_view *v, const void *w, int64_t ks, int64_t ns, int64_t i0, int64_t j0,
+                              int64_t n, int64_t m) {
+  int64_t at = i0 * ks + j0 * ns;
+  if (!v->rounds)
+    return (struct part_of){(const float *)w + at, ks, ns};
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < m; j++)
+      v->scratch[i * CTA_TILE + j] = atoll_bf16_float(((const uint16_t *)w)[at + i * ks + j * ns]);
+  return (struct part_of){v->scratch, CTA_TILE, 1};
+}
+
 /* w(k, j) = w[k * ks + j * ns], of factor `which` of a gate (0: V) or the other matrix of a step. Only the owner writes
  * what a step reads, and only here. */
-static void pack_step(const struct cta_view *v, int step, int which, const float *w, int64_t ks, int64_t ns) {
+static void pack_step(const atoll_chain *c, const struct cta_view *v, int step, int which, const void *w, int64_t ks,
+                      int64_t ns) {
   const struct cta_step *s = &v->step[step];
   int made = cta_made(s - 1), gate = cta_factors(s) > 1;
   float *packed = (float *)(uintptr_t)s->w;
   for (int64_t k = 0; k < s->ks / made; k++)
-    for (int64_t t = 0; t < s->nt; t++)
-      cta_pack(v->micro, cta_tile_cols(s->in, k), cta_tile_cols(s->out, t), w + k * CTA_TILE * ks + t * CTA_TILE * ns,
-               ks, ns, packed + cta_weights_at(v, step, k * made + (made > 1 ? which : 0), t, gate ? which : 0, 0));
+    for (int64_t t = 0; t < s->nt; t++) {
+      int64_t n = cta_tile_cols(s->in, k), m = cta_tile_cols(s->out, t);
+      struct part_of a = part_at(&c->view, w, ks, ns, k * CTA_TILE, t * CTA_TILE, n, m);
+      cta_pack(v->micro, n, m, a.w, a.ks, a.ns,
+               packed + cta_weights_at(v, step, k * made + (made > 1 ? which : 0), t, gate ? which : 0, 0));
+    }
 }
 
 /* V of a gate (0) or W. */
-static atoll_err pack_layer(atoll_chain *c, int layer, int which, const float *w, int64_t is, int64_t os,
-                            const float *bias) {
+static atoll_err pack_layer(atoll_chain *c, int layer, int which, const void *w, int64_t is, int64_t os,
+                            const void *bias) {
   if (layer < 0 || layer >= c->params.layers)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain of %d", layer, c->params.layers);
   const struct cta_view *v = &c->view;
@@ -322,20 +347,21 @@ static atoll_err pack_layer(atoll_chain *c, int layer, int which, const float *w
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain: its owner, rank %d, gave no weights", layer, v->rank);
   if (cta_is_on_device(c))
     return cta_device_set_layer(c, layer, w, is, os, bias);
-  pack_step(v, layer + 1, which, w, is, os);
+  pack_step(c, v, layer + 1, which, w, is, os);
   if (c->params.backward)
-    pack_step(&c->back, 2 - layer, which, w, os, is);
-  for (int64_t o = 0; s->bias && o < s->out; o++)
-    ((float *)(uintptr_t)s->bias)[o] = bias ? bias[o] : 0;
+    pack_step(c, &c->back, 2 - layer, which, w, os, is);
+  float *b = (float *)(uintptr_t)s->bias;
+  for (int64_t o = 0; b && o < s->out; o++)
+    b[o] = bias ? *part_at(v, bias, 1, 1, o, 0, 1, 1).w : 0;
   return ATOLL_OK;
 }
 
-atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const float *w, int64_t in_stride, int64_t out_stride,
-                                const float *bias) {
+atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const void *w, int64_t in_stride, int64_t out_stride,
+                                const void *bias) {
   return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, 1, w, in_stride, out_stride, bias));
 }
 
-atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const float *v, int64_t in_stride, int64_t out_stride) {
+atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const void *v, int64_t in_stride, int64_t out_stride) {
   return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, 0, v, in_stride, out_stride, NULL));
 }
 
@@ -358,7 +384,7 @@ int64_t cta_panel(const atoll_chain *c, const atoll_chain_cut *cut, int64_t rows
   return panel > most && most > 0 ? most : panel;
 }
 
-static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows, const float *x) {
+static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows, const void *x) {
   struct cta_view *v = &c->view;
   int64_t panel = cut && cut->panel ? cut->panel : CTA_PANEL_MIN;
   if (*c->broken)
@@ -376,7 +402,7 @@ static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows
 }
 
 atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
-                          const float *x, const float **y) {
+                          const void *x, const float **y) {
   const float *result = NULL;
   int64_t chunks = cut && cut->chunks > 0 ? cut->chunks : 8;
   ATOLL_TRY(set_up(chain, cut, rows, x));
@@ -423,7 +449,7 @@ static void aim(atoll_chain *c, const atoll_chain_gradients *to) {
   }
 }
 
-static atoll_err host_backward(atoll_chain *c, atoll_chain_way way, const float *dy, const atoll_chain_gradients *to) {
+static atoll_err host_backward(atoll_chain *c, atoll_chain_way way, const void *dy, const atoll_chain_gradients *to) {
   struct cta_view *b = &c->back;
   aim(c, to);
   turn(c);
@@ -442,8 +468,8 @@ static atoll_err host_backward(atoll_chain *c, atoll_chain_way way, const float 
   return err;
 }
 
-atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
-                               const atoll_chain_gradients *to, const float **dx) {
+atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const void *dy, const atoll_chain_gradients *to,
+                               const float **dx) {
   if (!chain->params.backward || !chain->kept)
     return atoll_fail(ATOLL_USAGE, "backward of a chain %s",
                       chain->params.backward ? "whose last run was not sequential or cta" : "made without it");

@@ -3,14 +3,17 @@
  *
  * All settings are tried, twice if that is quick, the faster half again, and so on until FINALISTS are left; so far the
  * least time of each counts, as other load only adds to it. The finalists then take turns, and their medians decide:
- * that is what a user sees, and it is not moved by the one turn in which a neighbour was idle. What is remembered is
- * what every rank then uses, as rank 0 read or wrote it. The file is a convenience: one that cannot be read or written
- * costs a measurement, never the run. */
+ * that is what a user sees, and it is not moved by the one turn in which a neighbour was idle. After every few turns
+ * those leave that are clearly behind (successive halving, Jamieson and Talwalkar 2016, 1502.07943), so that the time
+ * goes into the close ones: a difference of 3 % between two of them shows in the median of some thirty turns. What is
+ * remembered is what every rank then uses, as rank 0 read or wrote it. The file is a convenience: one that cannot be
+ * read or written costs a measurement, never the run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/bf16.h"
 #include "atoll/cache.h"
 #include "atoll/clock.h"
 #include "atoll/file.h"
@@ -19,8 +22,9 @@
 #include "atoll/yaml.h"
 #include "chain_impl.h"
 
-enum { SETTINGS = 256, FINALISTS = 6, TURNS_LEAST = 7, TURNS_MOST = 31, ENTRIES = 4096, KEY = 512 };
-static const double enough_seconds = 2; /* of trying all, and of the finalists' turns */
+enum { SETTINGS = 256, FINALISTS = 8, ROUND = 7, TURNS_MOST = 15 * ROUND, ENTRIES = 4096, KEY = 512 };
+static const double enough_seconds = 2, decide_seconds = 6; /* of trying all, and of the finalists' turns */
+static const double clearly = 1.02; /* times the best median: half of those behind it leave after a round */
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
 
@@ -34,7 +38,7 @@ static int allowed(const atoll_chain *c, atoll_chain_way way, int same_bits) {
     return 0;
   if (!v->claims && (tensor || way == ATOLL_CHAIN_ROW_SPLIT || way == ATOLL_CHAIN_COLUMN_SHARED))
     return 0; /* they read every layer's weights */
-  return !tensor || (!same_bits && v->steps == 3 && v->step[2].activation == ATOLL_ACTIVATION_NONE);
+  return !tensor || (!same_bits && !v->rounds && v->steps == 3 && v->step[2].activation == ATOLL_ACTIVATION_NONE);
 }
 
 int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, atoll_chain_setting *list, int most) {
@@ -106,19 +110,56 @@ static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct t
   return ATOLL_OK;
 }
 
-/* Every rank sees the same times, so all end after the same turn. */
-static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
-  double seconds[FINALISTS][TURNS_MOST], spent = 0;
-  int turns = 0;
-  for (; turns < TURNS_MOST && (turns < TURNS_LEAST || spent < enough_seconds); turns++)
-    for (int i = 0; i < n; i++) {
-      int k = (i + turns) % n;
-      ATOLL_TRY(time_setting(c, &tried[k].setting, rows, x, &seconds[k][turns]));
-      spent += 2 * seconds[k][turns];
-    }
+/* A finalist, with what it took each turn. */
+struct finalist {
+  struct tried tried;
+  double seconds[TURNS_MOST];
+};
+
+static int by_median(const void *a, const void *b) {
+  return by_seconds(&((const struct finalist *)a)->tried, &((const struct finalist *)b)->tried);
+}
+
+/* Ranks them by the medians of `turns` turns. */
+static void rank_finalists(struct finalist *f, int n, int turns) {
+  double sorted[TURNS_MOST];
   for (int i = 0; i < n; i++) {
-    qsort(seconds[i], (size_t)turns, sizeof **seconds, by_number);
-    tried[i].seconds = seconds[i][turns / 2];
+    memcpy(sorted, f[i].seconds, (size_t)turns * sizeof *sorted);
+    qsort(sorted, (size_t)turns, sizeof *sorted, by_number);
+    f[i].tried.seconds = sorted[turns / 2];
+  }
+  qsort(f, (size_t)n, sizeof *f, by_median);
+}
+
+/* How many stay after a round: all that are close to the best, and half of the others. */
+static int survivors(const struct finalist *f, int n) {
+  int close = 1;
+  while (close < n && f[close].tried.seconds < clearly * f[0].tried.seconds)
+    close++;
+  return close + (n - close) / 2;
+}
+
+/* Every rank sees the same times, so all end after the same turn. Those that leave keep how far they were behind. */
+static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
+  struct finalist f[FINALISTS];
+  double spent = 0;
+  int alive = n, turns = 0;
+  for (int i = 0; i < n; i++)
+    f[i].tried = tried[i];
+  do {
+    for (int end = turns + ROUND; turns < end; turns++)
+      for (int i = 0; i < alive; i++) {
+        int k = (i + turns) % alive;
+        ATOLL_TRY(time_setting(c, &f[k].tried.setting, rows, x, &f[k].seconds[turns]));
+        spent += 2 * f[k].seconds[turns];
+      }
+    rank_finalists(f, alive, turns);
+    for (int stay = survivors(f, alive); alive > stay; alive--)
+      f[alive - 1].tried.seconds /= f[0].tried.seconds;
+  } while (alive > 1 && turns < TURNS_MOST && spent < decide_seconds);
+  for (int i = 0; i < n; i++) {
+    tried[i] = f[i].tried;
+    tried[i].seconds *= i < alive ? 1 : f[0].tried.seconds;
   }
   qsort(tried, (size_t)n, sizeof *tried, by_seconds);
   return ATOLL_OK;
@@ -158,9 +199,9 @@ struct entry {
 static void make_key(const atoll_chain *c, int64_t rows, int same_bits, char *key) {
   char cpu[128];
   (void)atoll_cache_processor(cpu, sizeof cpu);
-  size_t at =
-      (size_t)snprintf(key, KEY, "%s, %s, %d ranks, %s, %s: %" PRId64, cpu, atoll_chain_vectors(c), c->view.ranks,
-                       c->view.claims ? "claims" : "no claims", same_bits ? "same bits" : "any bits", rows);
+  size_t at = (size_t)snprintf(key, KEY, "%s, %s%s, %d ranks, %s, %s: %" PRId64, cpu, atoll_chain_vectors(c),
+                               c->view.rounds ? " bf16" : "", c->view.ranks, c->view.claims ? "claims" : "no claims",
+                               same_bits ? "same bits" : "any bits", rows);
   for (int l = 0; l < c->params.layers && at < KEY; l++)
     at += (size_t)snprintf(key + at, KEY - at, " x %" PRId64 "%s", c->params.layer[l].in,
                            c->params.layer[l].activation == ATOLL_ACTIVATION_SWIGLU ? " gate"
@@ -297,6 +338,10 @@ static atoll_err measure_new(atoll_chain *c, int64_t rows, int same_bits, atoll_
   ATOLL_TRY_ALL(atoll_comm_mpi(c->comm),
                 atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)n * sizeof *x, (void **)&x));
   atoll_rng_fill_normal(&key, 0, (size_t)n, 1, x);
+  for (int64_t i = 0; c->view.rounds && i < n; i++) {
+    uint16_t half = atoll_bf16_of(x[i]);
+    memcpy((char *)x + i * (int64_t)sizeof half, &half, sizeof half);
+  }
   atoll_err err = measure(c, rows, same_bits, x, out);
   atoll_mem_free(c->mem, &x);
   return err;

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/bf16.h"
 #include "atoll/clock.h"
 #include "atoll/plugin.h"
 #include "chain_impl.h"
@@ -73,23 +74,6 @@ struct cta_device {
 
 static int64_t round8(int64_t n) { return n > 0 ? (n + 7) / 8 * 8 : 8; }
 static int64_t ceiling(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
-/* --- bf16 --------------------------------------------------------------------------------------------------------- */
-
-static uint16_t bf16_of(float v) {
-  uint32_t u;
-  memcpy(&u, &v, sizeof u);
-  if ((u & 0x7fffffffU) > 0x7f800000U)
-    return (uint16_t)(u >> 16 | 0x40); /* NaN stays one */
-  return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-static float float_of(uint16_t v) {
-  uint32_t u = (uint32_t)v << 16;
-  float f;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
 
 /* --- tasks -------------------------------------------------------------------------------------------------------- */
 
@@ -239,6 +223,9 @@ static atoll_err agree_on_claims(const atoll_chain *c, struct cta_device *d) {
 
 static atoll_err prepare(atoll_chain *c) {
   const char *kind = atoll_device_kind(c->params.device);
+  if (c->params.dtype != ATOLL_F32)
+    return atoll_fail(ATOLL_UNSUPPORTED, "chain: values of %s for device kind %s, which takes f32 and rounds itself",
+                      atoll_dtype_name(c->params.dtype), kind);
   const atoll_chain_device *table = find_table(kind);
   if (!table)
     return atoll_fail(ATOLL_UNSUPPORTED, "chain: no plug-in has kernels for chains on device kind %s", kind);
@@ -308,7 +295,7 @@ static atoll_err put_matrix(atoll_queue *queue, uint16_t *room, void *to, int64_
                             const float *from, int64_t n, int64_t m, int64_t row_stride, int64_t column_stride) {
   for (int64_t r = 0; r < rows; r++)
     for (int64_t i = 0; i < columns; i++)
-      room[r * columns + i] = r < n && i < m ? bf16_of(from[r * row_stride + i * column_stride]) : 0;
+      room[r * columns + i] = r < n && i < m ? atoll_bf16_of(from[r * row_stride + i * column_stride]) : 0;
   ATOLL_TRY(atoll_queue_copy(queue, to, room, (size_t)(rows * columns) * sizeof *room));
   return atoll_queue_sync(queue);
 }
@@ -355,7 +342,7 @@ static atoll_err download(atoll_chain *c, int owner, const void *from, float *y,
   ATOLL_TRY(atoll_queue_sync(d->main));
   for (int64_t r = 0; r < rows; r++)
     for (int64_t o = 0; o < n; o++)
-      y[r * n + o] = float_of(got[r * width + o]);
+      y[r * n + o] = atoll_bf16_float(got[r * width + o]);
   return ATOLL_OK;
 }
 

@@ -1,9 +1,10 @@
 #include <string.h>
 
+#include "atoll/bf16.h"
 #include "atoll/clock.h"
 #include "view.h"
 
-void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const float *x, float *output) {
+void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const void *x, float *output) {
   v->rows = rows;
   v->panel = panel;
   v->panels = (rows + panel - 1) / panel;
@@ -12,13 +13,28 @@ void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const float *x, 
   v->output = output;
 }
 
+static void widen(const uint16_t *x, int64_t n, float *y) {
+  for (int64_t i = 0; i < n; i++)
+    y[i] = atoll_bf16_float(x[i]);
+}
+
+/* [m, n], where a chain of bf16 stores a value; rows ld apart. */
+static void round_rows(const struct cta_view *v, int64_t m, int64_t n, float *c, int64_t ld) {
+  for (int64_t i = 0; v->rounds && i < m; i++, c += ld)
+    for (int64_t j = 0; j < n; j++)
+      c[j] = atoll_bf16_float(atoll_bf16_of(c[j]));
+}
+
 static void copy_x(struct cta_view *v, int64_t p, int64_t t) {
   const struct cta_step *s = &v->step[0];
   int64_t m = cta_panel_rows(v, p), n = cta_tile_cols(s->out, t);
-  const float *x = v->x + p * v->panel * s->out + t * CTA_TILE;
+  int64_t at = p * v->panel * s->out + t * CTA_TILE;
   float *c = cta_tile_at(v, 0, p, t);
-  for (int64_t i = 0; i < m && n > 0; i++)
-    memcpy(c + i * CTA_TILE, x + i * s->out, (size_t)n * sizeof *c);
+  for (int64_t i = 0; i < m && n > 0; i++, at += s->out, c += CTA_TILE)
+    if (v->rounds)
+      widen((const uint16_t *)v->x + at, n, c);
+    else
+      memcpy(c, (const float *)v->x + at, (size_t)n * sizeof *c);
 }
 
 /* --- activations -------------------------------------------------------------------------------------------------- */
@@ -93,24 +109,36 @@ atoll_err cta_product(struct cta_view *v, int step, int64_t p, int64_t t, int64_
                       int64_t k1, float *c, int64_t ldc, int flags) {
   const struct cta_step *s = &v->step[step];
   int factors = cta_factors(s), apart = s->before || factors > 1;
-  int64_t ld = apart ? CTA_TILE : ldc;
+  int64_t ld = apart ? CTA_TILE : ldc, m = cta_panel_rows(v, p);
   float *to = s->before ? s->before + (p * s->nt + t) * factors * v->panel * CTA_TILE + c0 : apart ? v->scratch : c;
   for (int j = 0; j < factors; j++)
     ATOLL_TRY(sums(v, step, j, p, t, c0, c1, k0, k1, to + j * v->panel * CTA_TILE, ld, flags));
-  if (s->activation <= ATOLL_ACTIVATION_RELU || k0 > 0 || k1 < s->ks)
+  if (k0 > 0 || k1 < s->ks)
     return ATOLL_OK;
-  return activate_rows(v, s->activation, cta_panel_rows(v, p), c1 - c0, to, ld, c, ldc,
-                       c1 - c0 == cta_tile_cols(s->out, t));
+  for (int j = 0; j < factors && s->tiles; j++) /* the last sums are the caller's to round */
+    round_rows(v, m, c1 - c0, to + j * v->panel * CTA_TILE, ld);
+  if (s->activation <= ATOLL_ACTIVATION_RELU)
+    return ATOLL_OK;
+  ATOLL_TRY(activate_rows(v, s->activation, m, c1 - c0, to, ld, c, ldc, c1 - c0 == cta_tile_cols(s->out, t)));
+  if (s->tiles)
+    round_rows(v, m, c1 - c0, c, ldc);
+  return ATOLL_OK;
 }
 
 static atoll_err product(struct cta_view *v, int step, int64_t p, int64_t t, int flags) {
   const struct cta_step *s = &v->step[step];
-  int64_t n = cta_tile_cols(s->out, t), place = (p * s->nt + t) * cta_made(s) * v->panel * CTA_TILE;
+  int64_t n = cta_tile_cols(s->out, t), m = cta_panel_rows(v, p), made = cta_made(s),
+          place = (p * s->nt + t) * made * v->panel * CTA_TILE;
   if (!s->tiles)
     return cta_product(v, step, p, t, 0, n, 0, s->ks, v->output + p * v->panel * s->out + t * CTA_TILE, s->out, flags);
-  float *c = cta_tile_at(v, step, p, t), *d = cta_made(s) > 1 ? v->scratch : c;
+  float *c = cta_tile_at(v, step, p, t), *d = made > 1 ? v->scratch : c;
   ATOLL_TRY(cta_product(v, step, p, t, 0, n, 0, s->ks, d, CTA_TILE, flags));
-  return s->slope ? slope(v, s, cta_panel_rows(v, p), s->slope_at + place, d, c) : ATOLL_OK;
+  if (!s->slope)
+    return ATOLL_OK;
+  ATOLL_TRY(slope(v, s, m, s->slope_at + place, d, c));
+  for (int64_t j = 0; j < made; j++)
+    round_rows(v, m, n, c + j * v->panel * CTA_TILE, CTA_TILE);
+  return ATOLL_OK;
 }
 
 /* --- gradients of weights ----------------------------------------------------------------------------------------- */

@@ -90,7 +90,8 @@ struct cta_view {
   uint32_t epoch;
   int64_t rows, panel;   /* of this run */
   int64_t panels, group; /* group: panels that share a pass over the weights */
-  const float *x;
+  const void *x;
+  int rounds;    /* x and dy are bf16, and values between operations are rounded to it */
   float *output; /* [rows, out of the last step] */
   const struct cta_micro *micro;
   const atoll_kernels *kernels; /* for activations; a queue that runs at once */
@@ -145,7 +146,7 @@ static inline int cta_reached(cta_line *line, uint32_t epoch) {
 static inline void cta_set(cta_line *line, uint32_t epoch) { atomic_store_explicit(&line->epoch, epoch, CTA_RELEASE); }
 
 /* Row geometry of a run. */
-void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const float *x, float *output);
+void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const void *x, float *output);
 
 /* A bounded wait: begin, then step until what is waited for is there or step fails. Gives the core away: ranks may
  * outnumber the cores. */

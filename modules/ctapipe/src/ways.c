@@ -81,6 +81,8 @@ static atoll_err tensor_rows(struct atoll_chain *c, struct share tiles, int64_t 
 
 static atoll_err check_tensor(const struct atoll_chain *c) {
   const struct cta_view *v = &c->view;
+  if (v->rounds)
+    return atoll_fail(ATOLL_UNSUPPORTED, "the tensor-parallel ways are for chains of f32");
   if (v->steps != 3 || v->step[2].activation != ATOLL_ACTIVATION_NONE)
     return atoll_fail(ATOLL_UNSUPPORTED,
                       "the tensor-parallel ways split two layers, the second without activation; this chain has %d%s",

@@ -54,7 +54,7 @@ void tensor_sum_pieces(const atoll_model *m, int tensor, layer_pieces *out);
 /* mlp.c: the pipelined MLP of one block, over the ranks of e->tensor. Each call is collective, enqueued on e->compute,
  * and the same on all of them. */
 typedef struct layer_mlp layer_mlp;
-atoll_err mlp_check(const atoll_model *m, int tensor);
+atoll_err mlp_check(int tensor);
 atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int tensor, int64_t *bytes);
 /* Where a stage has gradients: buffers of `apart` elements behind one another in its segment of `memory` (NULL: it does
  * not train), the layer's parameter i from at[i] on. */
@@ -62,8 +62,8 @@ typedef struct mlp_gradients {
   const atoll_symmetric *memory;
   int64_t apart, at[LAYER_PARAMS];
 } mlp_gradients;
-atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, const mlp_gradients *gradients,
-                     layer_mlp **out);
+atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, atoll_mlp way, const atoll_exec *e,
+                     const mlp_gradients *gradients, layer_mlp **out);
 void mlp_destroy(layer_mlp **mlp);
 /* Takes the layer's weights; those that another rank owns are not read. */
 atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/bf16.h"
 #include "atoll/ctapipe.h"
 #include "program.h"
 
@@ -25,16 +26,20 @@ struct layer_mlp {
   int known;             /* it has any */
 };
 
-const char *atoll_mlp_name(atoll_mlp mlp) { return mlp == ATOLL_MLP_CTA ? "cta" : "plain"; }
+static const char *const names[] = {"plain", "cta", "cta_own"};
+
+const char *atoll_mlp_name(atoll_mlp mlp) { return names[mlp]; }
 
 int atoll_mlp_parse(const char *name, atoll_mlp *mlp) {
-  if (strcmp(name, "plain") != 0 && strcmp(name, "cta") != 0)
-    return -1;
-  *mlp = !strcmp(name, "cta") ? ATOLL_MLP_CTA : ATOLL_MLP_PLAIN;
-  return 0;
+  for (int i = 0; i <= ATOLL_MLP_CTA_OWN; i++)
+    if (!strcmp(name, names[i])) {
+      *mlp = (atoll_mlp)i;
+      return 0;
+    }
+  return -1;
 }
 
-static atoll_chain_params params_of(const atoll_model *m, int64_t rows, int train) {
+static atoll_chain_params params_of(const atoll_model *m, int64_t rows, int train, atoll_mlp mlp) {
   const atoll_model_params *c = atoll_model_config(m);
   atoll_chain_params p;
   atoll_chain_params_init(&p);
@@ -45,20 +50,19 @@ static atoll_chain_params params_of(const atoll_model *m, int64_t rows, int trai
   p.layer[0] = (atoll_chain_layer){c->width, c->ffn, gate ? ATOLL_ACTIVATION_SWIGLU : gelu, !gate};
   p.layer[1] = (atoll_chain_layer){c->ffn, c->width, ATOLL_ACTIVATION_NONE, !gate};
   p.backward = train;
+  p.claims = mlp != ATOLL_MLP_CTA_OWN;
+  p.dtype = (atoll_dtype)c->dtype;
   return p;
 }
 
-atoll_err mlp_check(const atoll_model *m, int tensor) {
+atoll_err mlp_check(int tensor) {
   if (tensor < 2)
     return atoll_fail(ATOLL_USAGE, "an MLP pipelined over tensor ranks (cta), of which there is one");
-  if (atoll_model_config(m)->dtype != ATOLL_F32)
-    return atoll_fail(ATOLL_UNSUPPORTED, "an MLP pipelined over tensor ranks (cta) in %s: it computes in f32",
-                      atoll_dtype_name((atoll_dtype)atoll_model_config(m)->dtype));
   return ATOLL_OK;
 }
 
 atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int tensor, int64_t *bytes) {
-  atoll_chain_params p = params_of(m, rows, train);
+  atoll_chain_params p = params_of(m, rows, train, ATOLL_MLP_CTA); /* claims need no room */
   size_t n = 0;
   ATOLL_TRY(atoll_chain_measure(&p, rank, tensor, &n));
   *bytes = (int64_t)n;
@@ -99,12 +103,12 @@ static atoll_err find_gradients(layer_mlp *mlp, const atoll_exec *e, const mlp_g
   return err;
 }
 
-atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, const atoll_exec *e, const mlp_gradients *gradients,
-                     layer_mlp **out) {
-  atoll_chain_params p = params_of(m, rows, gradients->memory != NULL);
+atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, atoll_mlp way, const atoll_exec *e,
+                     const mlp_gradients *gradients, layer_mlp **out) {
+  atoll_chain_params p = params_of(m, rows, gradients->memory != NULL, way);
   layer_mlp *mlp = calloc(1, sizeof *mlp);
   atoll_err err = mlp ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for %zu bytes", sizeof *mlp);
-  if (err == ATOLL_OK && (e->kernels->dtype != ATOLL_F32 || !atoll_device_host_memory(e->device)))
+  if (err == ATOLL_OK && (e->kernels->dtype != p.dtype || !atoll_device_host_memory(e->device)))
     err = atoll_fail(ATOLL_UNSUPPORTED, "an MLP pipelined over tensor ranks (cta) with kernels '%s'", e->kernels->name);
   if (err == ATOLL_OK)
     err = find_weights(m, layer, layer_degree(e), mlp);
@@ -139,11 +143,11 @@ void mlp_destroy(layer_mlp **mlp) {
 typedef struct mlp_args {
   layer_mlp *mlp;
   atoll_call call;
-  const float *x, *dy;
-  float *y, *dx;
+  const void *x, *dy;
+  void *y, *dx;
   int64_t rows;
-  int add;
-  const float *param[PARAMS]; /* NULL: the MLP has none */
+  int add, rounds;           /* rounds: values are bf16 */
+  const void *param[PARAMS]; /* NULL: the MLP has none */
   atoll_chain_gradients to;
 } mlp_args;
 
@@ -166,12 +170,25 @@ static atoll_err run(const mlp_args *a, const float **y) {
   return ATOLL_OK;
 }
 
+/* Sums of the chain to where they are stored, rounded once if at all. */
+static void store(const mlp_args *a, const float *sum, void *to, int add) {
+  int64_t n = a->rows * a->mlp->in;
+  uint16_t *half = to;
+  float *whole = to;
+  if (!a->rounds && !add)
+    memcpy(to, sum, (size_t)n * sizeof *sum);
+  for (int64_t i = 0; !a->rounds && add && i < n; i++)
+    whole[i] += sum[i];
+  for (int64_t i = 0; a->rounds && i < n; i++)
+    half[i] = atoll_bf16_of(add ? atoll_bf16_float(half[i]) + sum[i] : sum[i]);
+}
+
 static atoll_err forward_task(void *args, void *stream) {
   const mlp_args *a = args;
   const float *y = NULL;
   (void)stream;
   ATOLL_TRY(run(a, &y));
-  memcpy(a->y, y, (size_t)(a->rows * a->mlp->in) * sizeof *y);
+  store(a, y, a->y, 0);
   return ATOLL_OK;
 }
 
@@ -184,15 +201,11 @@ static atoll_err input_task(void *args, void *stream) {
   const mlp_args *a = args;
   layer_mlp *m = a->mlp;
   const float *y = NULL, *dx = NULL;
-  int64_t n = a->rows * m->in;
   (void)stream;
   if (!holds(m, &a->call))
     ATOLL_TRY(run(a, &y));
   ATOLL_TRY(atoll_chain_backward(m->chain, ATOLL_CHAIN_CTA, a->dy, &a->to, &dx));
-  if (!a->add)
-    memcpy(a->dx, dx, (size_t)n * sizeof *dx);
-  for (int64_t i = 0; a->add && i < n; i++)
-    a->dx[i] += dx[i];
+  store(a, dx, a->dx, a->add);
   return ATOLL_OK;
 }
 
@@ -209,7 +222,8 @@ atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e) {
 }
 
 atoll_err mlp_forward(const layer_call *l, const void *x, void *y) {
-  mlp_args a = {.mlp = l->b->mlp, .call = *l->c, .x = x, .y = y, .rows = l->R};
+  mlp_args a = {
+      .mlp = l->b->mlp, .call = *l->c, .x = x, .y = y, .rows = l->R, .rounds = l->e->kernels->dtype == ATOLL_BF16};
   return submit(l->e, forward_task, &a);
 }
 
@@ -227,6 +241,7 @@ atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx
                 .dx = dx,
                 .rows = l->R,
                 .add = add,
+                .rounds = l->e->kernels->dtype == ATOLL_BF16,
                 .to = {{grad_of(m, FIRST, k), grad_of(m, SECOND, k)},
                        {grad_of(m, FIRST_BIAS, k), grad_of(m, SECOND_BIAS, k)},
                        grad_of(m, GATE, k)}};

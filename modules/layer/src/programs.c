@@ -160,7 +160,7 @@ static void gpt2(const atoll_model_params *c, program *p) {
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int ln2 = put_norm(p, r1, LN2_W, LN2_B);
   int z2;
-  if (p->way.mlp == ATOLL_MLP_CTA) {
+  if (atoll_mlp_pipelined(p->way.mlp)) {
     z2 = put_mlp(p, ln2, FC_W, FC_B, OUT_W, OUT_B, -1);
   } else {
     int f = put_columns(p, ln2, FC_W, FC_B, ROLE_F, c->ffn);
@@ -204,7 +204,7 @@ static void llama(const atoll_model_params *c, program *p) {
   int r1 = put_residual(p, x, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n2 = put_norm(p, r1, N2, -1);
   int z2;
-  if (p->way.mlp == ATOLL_MLP_CTA) {
+  if (atoll_mlp_pipelined(p->way.mlp)) {
     z2 = put_mlp(p, n2, UP, -1, DOWN, -1, GATE);
   } else {
     int f = put_columns(p, n2, GATE, -1, ROLE_F, c->ffn);
@@ -237,7 +237,7 @@ static void bert(const atoll_model_params *c, int layer, program *p) {
   int r1 = put_residual(p, h, z1, ATOLL_RNG_DROP_PROJ, drops);
   int n = put_norm(p, r1, LN2_W, LN2_B);
   int z2;
-  if (p->way.mlp == ATOLL_MLP_CTA) {
+  if (atoll_mlp_pipelined(p->way.mlp)) {
     z2 = put_mlp(p, n, FC_W, FC_B, OUT_W, OUT_B, -1);
   } else {
     int f = put_columns(p, n, FC_W, FC_B, ROLE_F, c->ffn);

@@ -75,8 +75,8 @@ static atoll_err check(const atoll_model *m, const atoll_stage_params *p) {
   if (p->tensor > 1 && (p->tensor_rank < 0 || p->tensor_rank >= p->tensor))
     return atoll_fail(ATOLL_USAGE, "stage of tensor rank %d of %d", p->tensor_rank, p->tensor);
   ATOLL_TRY(atoll_layer_check_tensor(m, p->tensor > 1 ? p->tensor : 1));
-  if (p->mlp == ATOLL_MLP_CTA)
-    ATOLL_TRY(mlp_check(m, p->tensor));
+  if (atoll_mlp_pipelined(p->mlp))
+    ATOLL_TRY(mlp_check(p->tensor));
   for (int l = p->first; p->policy && l < p->last; l++)
     if ((unsigned)p->policy[l - p->first] >= ATOLL_POLICIES)
       return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", l, (int)p->policy[l - p->first]);
@@ -165,7 +165,7 @@ static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int z
 }
 
 static int shares_gradients(const atoll_stage *s, atoll_mem *mem) {
-  return s->train && s->way.mlp == ATOLL_MLP_CTA && !atoll_mem_counting(mem);
+  return s->train && atoll_mlp_pipelined(s->way.mlp) && !atoll_mem_counting(mem);
 }
 
 /* Collective over tensor ranks. */
@@ -290,14 +290,14 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
 }
 
 static int pipelined(const atoll_stage *s, int layer) {
-  return s->way.mlp == ATOLL_MLP_CTA && atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_BLOCK;
+  return atoll_mlp_pipelined(s->way.mlp) && atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_BLOCK;
 }
 
 static atoll_err make_mlp(atoll_stage *s, int layer) {
   mlp_gradients g = {s->shared, s->grads, {0}};
   for (int i = 0; i < LAYER_PARAMS; i++)
     g.at[i] = s->offset[s->map[(layer - s->first) * LAYER_PARAMS + i]];
-  return mlp_create(s->m, layer, s->B * s->S, &s->e, &g, &s->mlp[layer - s->first]);
+  return mlp_create(s->m, layer, s->B * s->S, s->way.mlp, &s->e, &g, &s->mlp[layer - s->first]);
 }
 
 /* Collective over tensor ranks, which have come this far all or not at all. */
@@ -355,13 +355,13 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
   s->e.work = NULL;
   atoll_err err;
   err = allocate(s, e->mem);
-  if (s->way.mlp == ATOLL_MLP_CTA)
+  if (atoll_mlp_pipelined(s->way.mlp))
     err = atoll_agree(atoll_comm_mpi(e->tensor), err);
   if (err == ATOLL_OK)
     err = share_gradients(s, e->mem);
   if (err == ATOLL_OK)
     err = views(s);
-  if (s->way.mlp == ATOLL_MLP_CTA)
+  if (atoll_mlp_pipelined(s->way.mlp))
     err = atoll_agree(atoll_comm_mpi(e->tensor), err);
   if (err == ATOLL_OK)
     err = make_mlps(s);

@@ -195,15 +195,14 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 4; i++) {
       for (int d = 0; d < 2; d++) {
         atoll_dtype dtype = d ? ATOLL_BF16 : ATOLL_F32;
-        gradients(group, families[i], dtype, ATOLL_MLP_PLAIN, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
-        gradients(group, families[i], dtype, ATOLL_MLP_PLAIN, "async", ATOLL_POLICY_EAGER, whole, 1);
-        gradients(group, families[i], dtype, ATOLL_MLP_PLAIN, "cpu", ATOLL_POLICY_EXACT4, halves, 2);
-        values_and_bytes(group, families[i], dtype, ATOLL_MLP_PLAIN);
+        for (int mlp = ATOLL_MLP_PLAIN; mlp <= ATOLL_MLP_CTA; mlp++) {
+          gradients(group, families[i], dtype, (atoll_mlp)mlp, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
+          gradients(group, families[i], dtype, (atoll_mlp)mlp, "async", ATOLL_POLICY_EAGER, whole, 1);
+          gradients(group, families[i], dtype, (atoll_mlp)mlp, "cpu", ATOLL_POLICY_EXACT4, halves, 2);
+          values_and_bytes(group, families[i], dtype, (atoll_mlp)mlp);
+        }
+        gradients(group, families[i], dtype, ATOLL_MLP_CTA_OWN, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
       }
-      gradients(group, families[i], ATOLL_F32, ATOLL_MLP_CTA, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
-      gradients(group, families[i], ATOLL_F32, ATOLL_MLP_CTA, "async", ATOLL_POLICY_EAGER, whole, 1);
-      gradients(group, families[i], ATOLL_F32, ATOLL_MLP_CTA, "cpu", ATOLL_POLICY_EXACT4, halves, 2);
-      values_and_bytes(group, families[i], ATOLL_F32, ATOLL_MLP_CTA);
     }
     atoll_comm_destroy(&group);
   }

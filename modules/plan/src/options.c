@@ -52,9 +52,10 @@ static const atoll_opt_def defs[] = {
     {"experts", ATOLL_OPT_INT, FIELD(experts), "0", "0..65536", "experts",
      "Plan as if every block's MLP were so many experts (plan.parallelizer=mist, plan.target=any); 0 = a plain MLP."},
     {"expert_top", ATOLL_OPT_INT, FIELD(expert_top), "2", "1..65536", "experts", "Experts that a token visits."},
-    {"mlp", ATOLL_OPT_ENUM, FIELD(mlp), "plain", "plain|cta", "",
+    {"mlp", ATOLL_OPT_ENUM, FIELD(mlp), "plain", "plain|cta|cta_own", "",
      "How stages on several tensor ranks do their MLP: each rank a part of every matrix, or each matrix on a rank of "
-     "its own and products pipelined by tiles (f32)."},
+     "its own and products pipelined by tiles, of which idle ranks take others' (cta), or only their own, so that no "
+     "rank reads another's weights (cta_own)."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };

@@ -133,8 +133,8 @@ atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place
                               .mlp = ATOLL_MLP_PLAIN};
   if (atoll_mlp_parse(stage->range[0].mlp, &out->mlp) != 0)
     return atoll_fail(ATOLL_UNSUPPORTED,
-                      "plan: pipeline %d stage %d uses MLP algorithm %s; a stage executes plain, cta", place.pipeline,
-                      place.stage, stage->range[0].mlp);
+                      "plan: pipeline %d stage %d uses MLP algorithm %s; a stage executes plain, cta, cta_own",
+                      place.pipeline, place.stage, stage->range[0].mlp);
   return ATOLL_OK;
 }
 

@@ -2,14 +2,16 @@
  * products a little longer. So it is the faster where sums are slow, and the slower where they cost nothing. */
 #include "plan_test.h"
 
+#include <math.h>
+
 #include "cost/cost.h"
 
 typedef struct pair {
-  cost_slice plain, cta;
+  cost_slice plain, cta, own;
 } pair;
 
 static pair prices(double link_gbs, int tensor) {
-  const test_node node[] = {{"p", 2, INT64_C(1) << 32, 20, 10}};
+  const test_node node[] = {{"p", 4, INT64_C(1) << 32, 20, 10}};
   test_cluster c;
   pair p;
   cost_model *cost = NULL;
@@ -19,6 +21,7 @@ static pair prices(double link_gbs, int tensor) {
   assert_ok(cost_create(&problem, &cost));
   assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_PLAIN, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.plain));
   assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_CTA, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.cta));
+  assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_CTA_OWN, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.own));
   cost_destroy(&cost);
   test_cluster_free(&c);
   atoll_model_destroy(&m);
@@ -33,6 +36,8 @@ static void it_sums_less_and_packs(void **state) {
   assert_true(fast.cta.forward > fast.plain.forward && fast.cta.forward < 1.05 * fast.plain.forward);
   assert_true(fast.cta.backward > fast.plain.backward && fast.cta.backward < 1.05 * fast.plain.backward);
   assert_true(fast.cta.update > fast.plain.update);
+  pair four = prices(1e6, 4); /* two of which do nothing where each does its own */
+  assert_true(fabs(fast.own.forward - fast.cta.forward) < 1e-12 && four.own.forward > 1.2 * four.cta.forward);
   assert_memory_equal(&alone.cta, &alone.plain, sizeof alone.cta); /* one rank pipelines nothing */
 }
 

@@ -11,6 +11,11 @@
  * library and cta; all but the library's give the same bits. Gradients of weights are summed there in f32 over the rows
  * of a call, and that is added to what the caller has. There is no SwiGLU.
  *
+ *  With dtype bf16 on the host what callers give (x, dy, weights, biases) is bf16, sums are f32, and every value that
+ * an operation of the bf16 kernels would store is rounded to nearest as there: what goes into an activation, what comes
+ * out, and gradients between layers. The last sums, y and dx, are left to the caller to round, once, where it stores
+ * them. Values are kept in f32 room.
+ *
  *  Bits: every way but the two tensor-parallel ones gives the same bits as the sequential one, on any number of ranks;
  * the tensor-parallel ones sum over ranks (in rank order with flags, in MPI's order with the all-reduce). */
 #ifndef ATOLL_CTAPIPE_H
@@ -64,6 +69,7 @@ typedef struct atoll_chain_params {
                      their owners alone, and the chooser takes only these or the sequential one. Default 1 */
   int backward;   /* two layers, the second without activation: room for gradients and weights turned. Default 0 */
   double timeout; /* s a rank waits for another before all give up; default 60 */
+  atoll_dtype dtype;    /* f32, the default, or bf16 */
   atoll_device *device; /* borrowed until destroy: each layer on its owner's device, of a plug-in with kernels for
                            chains (ctapipe_device.h). NULL, the default: on the ranks' cores */
 } atoll_chain_params;
@@ -93,12 +99,12 @@ ATOLL_API size_t atoll_chain_bytes(const atoll_chain *chain, size_t *weights);
 /** Instruction set of the products: "avx512", "avx2" or "plain"; on a device its kind. Static. */
 ATOLL_API const char *atoll_chain_vectors(const atoll_chain *chain);
 
-/** Collective: w(i, o) = w[i * in_stride + o * out_stride] and bias [out] (NULL: zeros) are packed by the owner; the
- * other ranks may pass NULL. */
-ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const float *w, int64_t in_stride,
-                                          int64_t out_stride, const float *bias);
+/** Collective, in the chain's dtype: w(i, o) = w[i * in_stride + o * out_stride] and bias [out] (NULL: zeros) are
+ * packed by the owner; the other ranks may pass NULL. */
+ATOLL_API atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const void *w, int64_t in_stride,
+                                          int64_t out_stride, const void *bias);
 /** Likewise V of a SwiGLU layer. USAGE: another layer. */
-ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const float *v, int64_t in_stride,
+ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const void *v, int64_t in_stride,
                                          int64_t out_stride);
 
 /** Collective: one run of `rows` rows. x [rows, in] row-major holds the same numbers on every rank. *y [rows, out] is
@@ -106,9 +112,9 @@ ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const fl
  *
  *  TIMEOUT, PEER_LOST: a rank did not come or does not advance; the message names rank, panel, tile and epoch. Every
  * rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED: tensor-parallel ways of
- * chains that are not two layers; ways that the host, or the device, does not have. */
+ * chains that are not two layers of f32; ways that the host, or the device, does not have. */
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
-                                    const float *x, const float **y);
+                                    const void *x, const float **y);
 
 /** s the last run spent in its layers on this rank's device, without moving x and y; 0 on the host. */
 ATOLL_API double atoll_chain_device_seconds(const atoll_chain *chain);
@@ -127,7 +133,7 @@ typedef struct atoll_chain_gradients {
  * rank until its next backward of the chain. `way` is sequential or cta and both give the same bits: sums over rows
  * continue what was there, row by row. The layers turned are a chain from dy to dx, and the gradients of weights are
  * tiles that whoever has nothing better to do takes. Errors as atoll_chain_run(); USAGE: a place is missing. */
-ATOLL_API atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const float *dy,
+ATOLL_API atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const void *dy,
                                          const atoll_chain_gradients *to, const float **dx);
 
 typedef struct atoll_chain_setting {

@@ -69,9 +69,11 @@ ATOLL_API const char *atoll_policy_list(void);
  * what a mixture of these over stages does. */
 ATOLL_API int atoll_policy_automatic(atoll_policy p);
 
-/** How blocks do their MLP: each tensor rank its columns and rows, or each matrix on a rank of its own, the products
- * pipelined by tiles through memory that the ranks of a node share (ctapipe.h; f32 alone). */
-typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA } atoll_mlp;
+/** How blocks do their MLP: each tensor rank its columns and rows (plain), or each matrix on a rank of its own, the
+ * products pipelined by tiles through memory that the ranks of a node share (ctapipe.h). With cta idle ranks take tiles
+ * of each other's, for which they read each other's weights; cta_own forbids that. */
+typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA, ATOLL_MLP_CTA_OWN } atoll_mlp;
+static inline int atoll_mlp_pipelined(atoll_mlp mlp) { return mlp != ATOLL_MLP_PLAIN; }
 ATOLL_API const char *atoll_mlp_name(atoll_mlp mlp);
 ATOLL_API int atoll_mlp_parse(const char *name, atoll_mlp *mlp); /* 0 or -1 */
 
@@ -179,7 +181,7 @@ typedef struct atoll_stage_params {
   int partials;               /* gradient buffers: 1 + extra ones for the summation tree */
   int train;                  /* 0: parameters and workspace only */
   int tensor, tensor_rank;    /* the rank's place in e->tensor; 0, 0 without */
-  atoll_mlp mlp;              /* of its blocks; ATOLL_MLP_CTA on tensor ranks of one node */
+  atoll_mlp mlp;              /* of its blocks; pipelined on tensor ranks of one node */
 } atoll_stage_params;
 
 /** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without

@@ -22,7 +22,7 @@ typedef struct atoll_plan_range { /* layers [first, last) with one treatment */
   int policy;    /* atoll_policy */
   int recompute; /* the first so many of these layers keep their input only; backward runs their forward again */
   double offload_weights, offload_gradients, offload_optimizer, offload_activations; /* fractions 0..1 */
-  char mlp[16]; /* "plain"; "cta": pipelined by tiles over tensor ranks of a node (layer.h); others are for later */
+  char mlp[16]; /* "plain"; "cta", "cta_own": pipelined over tensor ranks of a node (atoll_mlp); others are for later */
 } atoll_plan_range;
 
 typedef struct atoll_plan_chunk { /* contiguous layers of a stage; more than one when interleaved */
@@ -114,7 +114,7 @@ typedef struct atoll_plan_params {
   int target;                                /* enum train|any: only axes train executes, or all */
   int64_t experts;                           /* every block's MLP as so many experts; 0 = plain. Planned, not trained */
   int64_t expert_top;                        /* of them that a token visits */
-  int mlp;                                   /* enum plain|cta: of stages on several tensor ranks */
+  int mlp;                                   /* enum atoll_mlp: of stages on several tensor ranks */
   int objective;                             /* enum throughput|price */
   double max_price;                          /* of a step; 0 = no limit */
   double min_throughput;                     /* tokens/s; 0 = no limit */

@@ -217,7 +217,7 @@ static atoll_err fill_stage(large *x, const combination *at, const realized *s, 
                                        .offload_activations = s->point.offload_activations,
                                        .mlp = "plain"};
   if (x->c->params->mlp && s->point.tensor > 1)
-    snprintf(stage->range[0].mlp, sizeof stage->range[0].mlp, "%s", atoll_mlp_name(ATOLL_MLP_CTA));
+    snprintf(stage->range[0].mlp, sizeof stage->range[0].mlp, "%s", atoll_mlp_name((atoll_mlp)x->c->params->mlp));
   if (x->c->params->experts > 0) /* experts, and how many of them a token visits */
     snprintf(stage->range[0].mlp, sizeof stage->range[0].mlp, "moe-%d-%d", (int)x->c->params->experts,
              (int)x->c->params->expert_top);

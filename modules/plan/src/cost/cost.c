@@ -368,17 +368,20 @@ static int sums_again(atoll_policy policy) {
 /* Each of its weights is packed once a step for each direction: read and written in f32. */
 #define CTA_PACK_BYTES_PER_VALUE 16.0
 
-/* On a rank that has its even share of the block already. */
-static atoll_err pipeline_mlp(const cost_model *c, int island, int layer, int64_t b, cost_slice *out) {
+/* On a rank that has its even share of the block already. Without claims the owner of the most matrices has all of
+ * theirs: one of two, or two of three where there is a gate. */
+static atoll_err pipeline_mlp(const cost_model *c, int island, int layer, int tensor, atoll_mlp mlp, int64_t b,
+                              cost_slice *out) {
   const atoll_model_params *m = atoll_model_config(c->problem->model);
   double matrices = m->family == ATOLL_FAMILY_LLAMA ? 3 : 2, values = matrices * (double)m->width * (double)m->ffn;
+  double over = CTA_OVER_IDEAL * (mlp == ATOLL_MLP_CTA_OWN ? tensor * (matrices - 1) / matrices : 1);
   int64_t all, seq = c->problem->seq;
   atoll_syms *pool = NULL;
   ATOLL_TRY(atoll_syms_create(&pool));
   atoll_err err = eval(atoll_model_layer_flops(c->problem->model, pool, layer), pool, b, seq, &all);
   atoll_syms_destroy(&pool);
   ATOLL_TRY(err);
-  double more = (CTA_OVER_IDEAL - 1) * 2 * (double)(b * seq) * values / (double)all;
+  double more = (over - 1) * 2 * (double)(b * seq) * values / (double)all;
   out->forward *= 1 + more;
   out->backward *= 1 + more;
   out->update += CTA_PACK_BYTES_PER_VALUE * values / 2 / c->rate[island].bandwidth; /* two ranks own them */
@@ -398,9 +401,9 @@ static atoll_err divide(cost_model *c, int island, int layer, atoll_policy polic
   out->forward *= part.forward / whole.forward;
   out->backward *= part.backward / whole.backward;
   out->update *= (double)(cost_gradient_share(c, layer, layer + 1, tensor)) / (4.0 * (double)c->values[layer]);
-  if (mlp == ATOLL_MLP_CTA)
-    ATOLL_TRY(pipeline_mlp(c, island, layer, b, out));
-  out->forward += (mlp == ATOLL_MLP_CTA ? 1 : 2) * sum;
+  if (atoll_mlp_pipelined(mlp))
+    ATOLL_TRY(pipeline_mlp(c, island, layer, tensor, mlp, b, out));
+  out->forward += (atoll_mlp_pipelined(mlp) ? 1 : 2) * sum;
   out->backward += (atoll_layer_backward_sums(c->problem->model, layer, mlp) + sums_again(policy)) * sum;
   out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;
   return ATOLL_OK;
@@ -507,7 +510,7 @@ static atoll_err ask_stage(const cost_model *c, const cost_stage *s, int64_t byt
                           .tensor = s->tensor,
                           .mlp = s->tensor > 1 ? s->mlp : ATOLL_MLP_PLAIN};
   atoll_err err = ask_rank(c, &p, bytes);
-  for (p.tensor_rank = 1; p.mlp == ATOLL_MLP_CTA && p.tensor_rank < p.tensor && err == ATOLL_OK; p.tensor_rank++) {
+  for (p.tensor_rank = 1; atoll_mlp_pipelined(p.mlp) && p.tensor_rank < p.tensor && err == ATOLL_OK; p.tensor_rank++) {
     err = ask_rank(c, &p, other);
     if (cost_sum_bytes(other) > cost_sum_bytes(bytes))
       memcpy(bytes, other, sizeof other);

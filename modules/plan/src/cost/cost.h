@@ -21,9 +21,9 @@ int cost_range_first(const cost_model *cost, int first, int last);
 /* One micro-batch of b samples through layers [first, last) of one policy on one of `tensor` devices of a node of an
  * island (Shoeybi et al., Megatron-LM, 2019): products and what is between them are divided, and a block sums its
  * output over the devices twice forward and twice backward, as layer does. Norms, residuals, embedding and head are
- * whole on every device. With mlp cta a block sums what attention gives alone; its MLP takes CTA_OVER_IDEAL of an even
- * share of the products, and its weights are packed every step. What was measured is of one device; divided, it is at
- * best interpolated. */
+ * whole on every device. With a pipelined MLP a block sums what attention gives alone; its MLP takes CTA_OVER_IDEAL of
+ * an even share of the products, and its weights are packed every step. What was measured is of one device; divided, it
+ * is at best interpolated. */
 typedef struct cost_slice {
   double forward, backward; /* s */
   double update;            /* s per step: gradient norm, clip, optimizer */

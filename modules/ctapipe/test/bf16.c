@@ -1,0 +1,128 @@
+/* A chain of bf16 does what the bf16 kernels do one after the other: sums are of f32 in another order, so each stored
+ * value may be rounded the other way, and results are within two of those roundings. All ways that keep bits do,
+ * forward and backward; the tensor-parallel ones are refused. */
+#include "atoll/bf16.h"
+#include "atoll/kernel.h"
+#include "atoll/symmetric.h"
+#include "chain_test.h"
+
+static atoll_comm *comm;
+static atoll_mem *mem;
+static const atoll_kernels *plain; /* of bf16 */
+static atoll_queue *queue;
+
+static const double two_roundings = 2.0 / 256;
+
+static uint16_t *halves(uint64_t what, int64_t n, float std) {
+  float *x = random_floats(what, n, std);
+  uint16_t *h = malloc((size_t)n * sizeof *h + 1);
+  CHECK(h);
+  for (int64_t i = 0; i < n; i++)
+    h[i] = atoll_bf16_of(x[i]);
+  free(x);
+  return h;
+}
+
+static void close_to(const char *what, const float *got, const uint16_t *want, int64_t n) {
+  double worst = 0, scale = 1e-30;
+  for (int64_t i = 0; i < n; i++) {
+    double w = atoll_bf16_float(want[i]), e = fabs(atoll_bf16_float(atoll_bf16_of(got[i])) - w);
+    scale = fmax(scale, fabs(w));
+    worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
+  }
+  if (!(worst <= scale * two_roundings))
+    fprintf(stderr, "%s: %g of %g\n", what, worst, scale);
+  CHECK(worst <= scale * two_roundings);
+}
+
+/* The MLP by kernels: y, and dx for dy. */
+struct by_kernels {
+  uint16_t *z, *h, *y, *dh, *dx;
+};
+static struct by_kernels multiply(int64_t M, const int64_t *n, const uint16_t *x, uint16_t *const *w,
+                                  uint16_t *const *b, const uint16_t *dy) {
+  struct by_kernels k = {halves(1, M * n[1], 1), halves(1, M * n[1], 1), halves(1, M * n[2], 1), halves(1, M * n[1], 1),
+                         halves(1, M * n[0], 1)};
+  CHECK_OK(plain->linear_forward(queue, x, w[0], b[0], k.z, M, n[0], n[1]));
+  CHECK_OK(plain->gelu_forward(queue, k.z, k.h, M * n[1]));
+  CHECK_OK(plain->linear_forward(queue, k.h, w[1], b[1], k.y, M, n[1], n[2]));
+  CHECK_OK(plain->linear_backward_input(queue, dy, w[1], k.dh, M, n[1], n[2], 0));
+  CHECK_OK(plain->gelu_backward(queue, k.dh, k.z, k.dh, M * n[1]));
+  CHECK_OK(plain->linear_backward_input(queue, k.dh, w[0], k.dx, M, n[0], n[1], 0));
+  CHECK_OK(atoll_queue_sync(queue));
+  return k;
+}
+
+static void same_bits(atoll_chain *c, int64_t M, const uint16_t *x, const float *first, int64_t n) {
+  const float *y = NULL;
+  for (int w = 0; w < ATOLL_CHAIN_WAYS; w++) {
+    atoll_chain_way way = (atoll_chain_way)w;
+    if (way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS || way == ATOLL_CHAIN_BLAS_CHUNKS) {
+      CHECK(atoll_chain_run(c, way, NULL, M, x, &y) == ATOLL_UNSUPPORTED);
+      continue;
+    }
+    CHECK_OK(atoll_chain_run(c, way, &(atoll_chain_cut){16, 2}, M, x, &y));
+    CHECK(!memcmp(y, first, (size_t)n * sizeof *y));
+  }
+}
+
+static void mlp(int64_t M, const int64_t *n, int claims) {
+  uint16_t *x = halves(2, M * n[0], 1), *dy = halves(3, M * n[2], 1), *w[2], *b[2];
+  const float *y = NULL, *dx = NULL;
+  atoll_chain_params p;
+  atoll_chain *c = NULL;
+  atoll_device *host = NULL;
+  atoll_symmetric *s = NULL;
+  atoll_chain_params_init(&p);
+  p.rows = M, p.layers = 2, p.backward = 1, p.claims = claims, p.dtype = ATOLL_BF16;
+  for (int l = 0; l < 2; l++) {
+    p.layer[l] = (atoll_chain_layer){n[l], n[l + 1], l ? ATOLL_ACTIVATION_NONE : ATOLL_ACTIVATION_GELU, 1};
+    w[l] = halves(4 + (uint64_t)l, n[l] * n[l + 1], 1 / sqrtf((float)n[l])); /* [out, in] */
+    b[l] = halves(6 + (uint64_t)l, n[l + 1], 1);
+  }
+  CHECK_OK(atoll_device_open("cpu", NULL, &host));
+  size_t bytes = (size_t)(n[0] * n[1] + n[1] * n[2] + n[1] + n[2]) * sizeof(float);
+  CHECK_OK(atoll_symmetric_create(comm, host, mem, ATOLL_MEM_GRADIENT, check_rank ? 0 : bytes, "of a test", &s));
+  float *at = atoll_symmetric_at(s, 0), *db = at + n[0] * n[1] + n[1] * n[2];
+  atoll_chain_gradients g = {{at, at + n[0] * n[1]}, {db, db + n[1]}, NULL};
+  CHECK_OK(atoll_chain_create(comm, mem, &p, &c));
+  for (int l = 0; l < 2; l++)
+    CHECK_OK(atoll_chain_set_layer(c, l, w[l], 1, n[l], b[l]));
+  struct by_kernels k = multiply(M, n, x, w, b, dy);
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, &(atoll_chain_cut){16, 0}, M, x, &y));
+  close_to("y", y, k.y, M * n[2]);
+  float *first = malloc((size_t)(M * n[2]) * sizeof *first), *before = malloc((size_t)(M * n[0]) * sizeof *before);
+  CHECK(first && before);
+  memcpy(first, y, (size_t)(M * n[2]) * sizeof *first);
+  CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &g, &dx));
+  close_to("dx", dx, k.dx, M * n[0]);
+  memcpy(before, dx, (size_t)(M * n[0]) * sizeof *before);
+  same_bits(c, M, x, first, M * n[2]);
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, M, x, &y));
+  CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g, &dx));
+  CHECK(!memcmp(before, dx, (size_t)(M * n[0]) * sizeof *before));
+  free(first), free(before), free(x), free(dy), free(k.z), free(k.h), free(k.y), free(k.dh), free(k.dx);
+  for (int l = 0; l < 2; l++)
+    free(w[l]), free(b[l]);
+  atoll_chain_destroy(&c);
+  atoll_symmetric_destroy(&s);
+  atoll_device_close(&host);
+}
+
+int main(int argc, char **argv) {
+  atoll_device *device = NULL;
+  check_begin(&argc, &argv);
+  CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  CHECK_OK(atoll_mem_create(0, 0, &mem));
+  CHECK_OK(atoll_device_open("cpu", NULL, &device));
+  CHECK_OK(atoll_queue_create(device, "compute", &queue));
+  CHECK_OK(atoll_kernels_get("cpu:bf16", &plain));
+  mlp(61, (const int64_t[]){67, 331, 93}, 0);
+  mlp(61, (const int64_t[]){300, 257, 40}, 1);
+  CHECK(atoll_mem_current_total(mem) == 0);
+  atoll_queue_destroy(&queue);
+  atoll_device_close(&device);
+  atoll_mem_destroy(&mem, NULL);
+  atoll_comm_destroy(&comm);
+  return check_end();
+}
