@@ -95,22 +95,33 @@ static atoll_err run_gnuplot(const char *script, size_t bytes) {
   return ATOLL_OK;
 }
 
+/* gnuplot would complain of a file it cannot create, and go on into standard output. */
+static atoll_err try_output(const char *path) {
+  FILE *f = fopen(path, "ab");
+  if (!f)
+    return atoll_fail(ATOLL_IO, "create %s: %s", path, strerror(errno));
+  fclose(f);
+  return ATOLL_OK;
+}
+
 atoll_err inspect_plot(const char *path, const inspect_options *o) {
   run_table t;
   char *script = NULL, terminal[64];
   size_t bytes = 0;
-  const char *out = o->svg ? o->svg : o->png ? o->png : NULL;
+  const char *out = o->svg ? o->svg : o->png ? o->png : NULL, *wide = getenv("COLUMNS");
+  int columns = wide ? atoi(wide) : 0;
   if (o->svg)
     snprintf(terminal, sizeof terminal, "svg size 900,700 enhanced");
   else if (o->png)
     snprintf(terminal, sizeof terminal, "png size 900,700");
   else
-    snprintf(terminal, sizeof terminal, "dumb size %s,24",
-             getenv("COLUMNS") && atoi(getenv("COLUMNS")) > 40 ? getenv("COLUMNS") : "79");
+    snprintf(terminal, sizeof terminal, "dumb size %d,24", columns > 40 && columns < 1000 ? columns : 79);
   ATOLL_TRY(table_load(path, 1, &t));
   atoll_err err = has_finite(&t.steps, curves_of(&t)->measure)
                       ? ATOLL_OK
                       : atoll_fail(ATOLL_NOINPUT, "%s has no finite %s to draw yet", path, curves_of(&t)->measure);
+  if (err == ATOLL_OK && out)
+    err = try_output(out);
   FILE *f = err == ATOLL_OK ? open_memstream(&script, &bytes) : NULL;
   if (err == ATOLL_OK && !f)
     err = atoll_fail(ATOLL_NOMEM, "plot");

@@ -501,6 +501,8 @@ atoll_err atoll_file_rename(const char *from, const char *to) {
 
 /* ---- reading ---- */
 
+#define STREAM_BYTES ((size_t)256 << 20) /* a pipe may hold a file; /dev/zero would fill the memory */
+
 atoll_err atoll_file_read(const char *path, char **data, size_t *bytes) {
   int fd = file_open(path, O_RDONLY);
   if (fd < 0)
@@ -509,8 +511,13 @@ atoll_err atoll_file_read(const char *path, char **data, size_t *bytes) {
   char *buf = NULL;
   size_t used = 0, room = 0;
   struct stat st;
-  size_t hint = fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0; /* /proc says 0 */
+  int known = fstat(fd, &st) == 0, endless = known && !S_ISREG(st.st_mode);
+  size_t hint = known && st.st_size > 0 ? (size_t)st.st_size : 0; /* /proc says 0 */
   for (;;) {
+    if (endless && used > STREAM_BYTES) {
+      err = atoll_fail(ATOLL_NOINPUT, "read %s: no end after %zu bytes, and it is not a regular file", path, used);
+      break;
+    }
     if (used + 1 >= room) {
       size_t more = room ? 2 * room : hint + 2; /* one byte to see the end, one for the NUL */
       if (more < 4096)

@@ -16,6 +16,8 @@ static void reading(void **state) {
   assert_null(data);
   assert_int_equal(atoll_file_read(test_dir, &data, &n), ATOLL_NOINPUT);
   assert_int_equal(atoll_file_digest(in_dir("absent"), &d, &bytes), ATOLL_NOINPUT);
+  assert_int_equal(atoll_file_read("/dev/zero", &data, &n), ATOLL_NOINPUT); /* before the memory is full */
+  assert_non_null(strstr(atoll_err_message(), "/dev/zero: no end after"));
   /* Long enough for several pieces, with NULs inside. */
   size_t size = 3 * 1024 * 1024 + 17;
   char *big = malloc(size);

@@ -83,6 +83,8 @@ if command -v gnuplot >/dev/null; then
   run "$I" plot done
   run "$I" plot done --svg done.svg
   python3 -c 'import xml.dom.minidom as x; assert x.parse("done.svg").documentElement.tagName == "svg"' || fail 'SVG'
+  expect 74 "$I" plot done --svg nowhere/done.svg
+  [ "$(wc -l <"$ATOLL_LAST_OUT")" = 1 ] || fail 'an SVG that cannot be written goes elsewhere'
   run "$I" plot done --png done.png
   [ "$(head -c 4 done.png | tail -c 3)" = PNG ] || fail 'PNG'
 else

@@ -44,7 +44,8 @@ ATOLL_API void atoll_file_unmap(const void **bytes, size_t n);
 ATOLL_API atoll_err atoll_file_append(const char *path, const void *data, size_t bytes);
 ATOLL_API atoll_err atoll_file_sync_dir(const char *dir);
 ATOLL_API atoll_err atoll_file_rename(const char *from, const char *to);
-/** Whole file into memory; a NUL follows the last byte. *data is owned: free(). */
+/** Whole file into memory; a NUL follows the last byte. *data is owned: free(). Of a pipe or a device at most 256 MiB.
+ */
 ATOLL_API atoll_err atoll_file_read(const char *path, char **data, size_t *bytes);
 /** Digest of a file's bytes, read in pieces. */
 ATOLL_API atoll_err atoll_file_digest(const char *path, atoll_digest *digest, int64_t *bytes);

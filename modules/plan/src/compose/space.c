@@ -131,6 +131,16 @@ static atoll_err check_layers(composer *c) {
   return ATOLL_OK;
 }
 
+static atoll_err check_tensor(const composer *c) {
+  int64_t degree = c->params->tensor_parallel;
+  if (degree <= 1)
+    return ATOLL_OK;
+  if (degree > c->fullest_node)
+    return atoll_fail(ATOLL_USAGE, "plan.tensor_parallel is %" PRId64 ", no node has more than %d device%s", degree,
+                      c->fullest_node, c->fullest_node == 1 ? "" : "s");
+  return atoll_layer_check_tensor(c->problem->model, (int)degree);
+}
+
 atoll_err space_check(composer *c) {
   const atoll_plan_params *p = c->params;
   int devices = 0;
@@ -153,6 +163,7 @@ atoll_err space_check(composer *c) {
     return atoll_fail(ATOLL_USAGE, "plan.micro_batch %" PRId64 " does not divide train.global_batch %" PRId64,
                       p->micro_batch, c->problem->global_batch);
   ATOLL_TRY(check_layers(c));
+  ATOLL_TRY(check_tensor(c));
   int64_t stages = c->fixed_stages ? c->fixed_stages : p->stages;
   if (stages > c->layers)
     return atoll_fail(ATOLL_USAGE, "plan.stages is %" PRId64 ", the model has %d layers (embedding, %d blocks, head)",
