@@ -264,12 +264,36 @@ static atoll_err update(const scene *s, atoll_stage *stage, double *seconds) {
   return ATOLL_OK;
 }
 
+/* Seconds of a policy's blocks by kernel, shapes of products together. */
+enum { MOST_KERNELS = 48 };
+typedef struct kernel_times {
+  int n;
+  const char *name[MOST_KERNELS];
+  double seconds[MOST_KERNELS][ROUNDS];
+} kernel_times;
+
+static void count_kernels(kernel_times *k, int round) {
+  atoll_kernel_time e;
+  for (int i = 0; atoll_kernels_profile_entry(i, &e); i++) {
+    int at = 0;
+    while (at < k->n && strcmp(k->name[at], e.name) != 0)
+      at++;
+    if (at == MOST_KERNELS)
+      continue;
+    if (at == k->n)
+      k->name[k->n++] = e.name;
+    k->seconds[at][round] += e.seconds;
+  }
+}
+
 typedef struct timing {
   int64_t batch;
   double blocks[ATOLL_POLICIES];  /* seconds of all blocks, for `batch` samples */
   double forward[ATOLL_POLICIES]; /* of that, forward */
   double again[ATOLL_POLICIES];   /* what making values again takes, in parts of a forward */
   double ends, update;            /* embedding and head; AdamW of everything */
+  int count;                      /* blocks that were timed */
+  kernel_times kernels[ATOLL_POLICIES];
 } timing;
 
 /* One of embedding and head, after a first pass that touches its memory. */
@@ -303,7 +327,10 @@ static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
     for (int p = 0; p < ATOLL_POLICIES; p++) {
       if (!stage[p])
         continue;
+      atoll_kernels_profile(1);
       ATOLL_TRY_GOTO(err, done, pass(s, stage[p], 1, 1 + count, t->batch, in, &f[p][r], &v[p][r]));
+      atoll_kernels_profile(0);
+      count_kernels(&t->kernels[p], r);
       ATOLL_TRY_GOTO(err, done, update(s, stage[p], &u[r])); /* so that each meets new weights, as in training */
     }
   for (int p = 0; p < ATOLL_POLICIES; p++) /* within a round, whose load all policies share */
@@ -314,6 +341,7 @@ static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
     t->forward[p] = stage[p] ? bench_median(f[p], ROUNDS) * s->blocks / count : 0;
     t->again[p] = stage[p] ? bench_median(again[p], ROUNDS) : 0;
   }
+  t->count = count;
   t->update = bench_median(u, ROUNDS) * (double)atoll_model_elements(s->m) /
               (double)atoll_stage_param_elements(stage[ATOLL_POLICY_EAGER]);
 done:
@@ -421,15 +449,25 @@ static void add_loss(const scene *s, json_t *row) {
   json_object_set_new(row, "loss_counted", json_real(share / (3 + share)));
 }
 
-static atoll_err add_time(scene *s, atoll_policy p, const timing *t, int64_t B, json_t *row) {
+/* Of one block. */
+static json_t *by_kernel(timing *t, atoll_policy p) {
+  json_t *out = json_object();
+  kernel_times *k = &t->kernels[p];
+  for (int i = 0; i < k->n; i++)
+    json_object_set_new(out, k->name[i], json_real(bench_median(k->seconds[i], ROUNDS) / t->count));
+  return out;
+}
+
+static atoll_err add_time(scene *s, atoll_policy p, timing *t, int64_t B, json_t *row) {
   double block = t->blocks[p] / (double)t->batch, ends = t->ends / (double)t->batch, step = (block + ends) * (double)B,
          rate = (double)(B * s->S) / (step + t->update);
   json_object_set_new(row, "tokens_per_second", json_real(rate));
   json_object_set_new(row, "scaled", json_true());
-  json_object_set_new(row, "timed_blocks", json_integer(s->blocks < 2 ? s->blocks : 2));
+  json_object_set_new(row, "timed_blocks", json_integer(t->count));
   json_object_set_new(row, "timed_batch", json_integer((json_int_t)t->batch));
   json_object_set_new(row, "block_seconds", json_real(t->blocks[p] / s->blocks));
   json_object_set_new(row, "block_forward_seconds", json_real(t->forward[p] / s->blocks));
+  json_object_set_new(row, "block_kernel_seconds", by_kernel(t, p));
   ATOLL_TRY(add_recompute(s, p, t, row));
   s->eager_rate = p == ATOLL_POLICY_EAGER ? rate : s->eager_rate;
   if (s->eager_rate > 0)
@@ -454,7 +492,7 @@ static void tell(const scene *s, const json_t *row) {
 }
 
 /* Told and written at once, so that a run that is ended keeps the rows it has. */
-static atoll_err add_row(scene *s, atoll_policy p, const timing *t) {
+static atoll_err add_row(scene *s, atoll_policy p, timing *t) {
   int64_t batch;
   ATOLL_TRY(largest_batch(s, p, &batch));
   int64_t B = most(batch, 1);
@@ -480,7 +518,8 @@ static atoll_err add_row(scene *s, atoll_policy p, const timing *t) {
 
 static atoll_err run_scene(scene *s) {
   atoll_model_params p;
-  timing t = {0};
+  static timing t; /* large */
+  memset(&t, 0, sizeof t);
   atoll_model_params_init(&p);
   snprintf(p.preset, sizeof p.preset, "%s", s->w->preset);
   p.dropout = strncmp(s->w->preset, "llama", 5) ? 0.1 : 0;

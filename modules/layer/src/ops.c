@@ -304,10 +304,10 @@ static atoll_err attention_coded_forward(const op_run *r) {
   atoll_attention_shape shape = shape_of(r);
   atoll_drop drop = drop_here(r);
   atoll_attention_kept kept = codes_of(r);
-  ATOLL_TRY(attention_forward(r)); /* its log-sum-exp lies where the units will */
   if (!r->l->c->train)
-    return ATOLL_OK;
-  return KEEP->attention_keep(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), kept.unit, &kept, &shape, &drop);
+    return attention_forward(r);
+  return KEEP->attention_coded(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r), &kept, &shape,
+                               &drop);
 }
 
 static atoll_err attention_coded_input(const op_run *r) {

@@ -243,7 +243,7 @@ static struct cpu_attention share_of(const struct cpu_attention *all, const atol
     a.dq += q, a.dk += k, a.dv += k;
   } else if (pass == PASS_FORWARD) {
     a.o_out += o, a.lse_out += line;
-  } else if (pass == PASS_OF_KEPT) {
+  } else if (pass == PASS_CODED || pass == PASS_OF_KEPT) {
     a.o_out += o;
   }
   return a;
@@ -280,6 +280,8 @@ static atoll_err attention(int threads, struct cpu_attention *all, const atoll_a
         v->attention_backward(&a);
       else if (pass == PASS_KEEP)
         v->keep.attention(&a);
+      else if (pass == PASS_CODED)
+        v->keep.attention_coded(&a);
       else if (pass == PASS_OF_KEPT)
         v->keep.attention_of_kept(&a);
       else
@@ -315,16 +317,16 @@ static atoll_err cpu_attention_backward(int threads, const element *query, const
 
 atoll_err KEEP(attention)(int threads, const element *query, const element *key, const float *lse,
                           const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
-  struct cpu_attention a = {.q = query,
-                            .k = key,
-                            .v = key,
-                            .lse = lse,
-                            .p = kept->p,
-                            .dropped = kept->dropped,
-                            .mask = kept->mask,
-                            .code = kept->code,
-                            .unit = kept->unit};
+  struct cpu_attention a = {
+      .q = query, .k = key, .v = key, .lse = lse, .p = kept->p, .dropped = kept->dropped, .mask = kept->mask};
   return attention(threads, &a, s, drop, PASS_KEEP);
+}
+
+atoll_err KEEP(attention_coded)(int threads, const element *query, const element *key, const element *values,
+                                element *o, const atoll_attention_kept *kept, const atoll_attention_shape *s,
+                                const atoll_drop *drop) {
+  struct cpu_attention a = {.q = query, .k = key, .v = values, .o_out = o, .code = kept->code, .unit = kept->unit};
+  return attention(threads, &a, s, drop, PASS_CODED);
 }
 
 atoll_err KEEP(attention_of_kept)(int threads, const element *values, const atoll_attention_kept *kept, element *o,

@@ -72,12 +72,13 @@ struct cpu_attention {
   float *scratch; /* attention_scratch() floats of this thread */
 };
 
-/* What attention is asked for: o; gradients; the S x S values that are kept; o from these. */
-enum cpu_pass { PASS_FORWARD, PASS_BACKWARD, PASS_KEEP, PASS_OF_KEPT };
+/* What attention is asked for: o; gradients; the S x S values that are kept; o and these as codes; o from codes. */
+enum cpu_pass { PASS_FORWARD, PASS_BACKWARD, PASS_KEEP, PASS_CODED, PASS_OF_KEPT };
 
 /* Kernels of memory policies (vec_keep.inc). */
 struct cpu_keep {
   void (*attention)(const struct cpu_attention *a);
+  void (*attention_coded)(const struct cpu_attention *a);
   void (*attention_of_kept)(const struct cpu_attention *a);
   void (*scale_into)(const element *x, float rstd, element *dx, int64_t C, int accumulate);
   void (*gelu_root)(const element *x, element *t, int64_t n, int erf);

@@ -13,6 +13,9 @@
 
 atoll_err KEEP(attention)(int threads, const element *query, const element *key, const float *lse,
                           const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop);
+atoll_err KEEP(attention_coded)(int threads, const element *query, const element *key, const element *value, element *o,
+                                const atoll_attention_kept *kept, const atoll_attention_shape *s,
+                                const atoll_drop *drop);
 atoll_err KEEP(attention_of_kept)(int threads, const element *value, const atoll_attention_kept *kept, element *o,
                                   const atoll_attention_shape *s, const atoll_drop *drop);
 atoll_err KEEP(attention_backward)(int threads, const element *query, const element *key, const element *value,

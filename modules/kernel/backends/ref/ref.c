@@ -353,17 +353,6 @@ static atoll_err ref_attention_backward(int threads, const float *query, const f
 
 /* ---- attention that keeps S x S values ---- */
 
-static void encode(const double *p, int64_t keys, int64_t S, uint16_t *code, float *unit) {
-  double most = 0, sum = 0;
-  for (int64_t k = 0; k < keys; k++)
-    most = fmax(most, p[k]);
-  for (int64_t k = 0; k < S; k++) {
-    code[k] = k < keys && most > 0 ? (uint16_t)lround(sqrt(p[k] / most) * UINT16_MAX) : 0;
-    sum += (double)code[k] * code[k];
-  }
-  *unit = most > 0 ? (float)(1 / sum) : NAN; /* not numbers, which must show */
-}
-
 atoll_err ref_keep_attention(int threads, const float *query, const float *key, const float *lse,
                              const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop) {
   (void)threads;
@@ -375,16 +364,10 @@ atoll_err ref_keep_attention(int threads, const float *query, const float *key, 
     atoll_rng_key rng = drop_key(drop, b);
     struct head head = head_of(s, b, h, query, key, key);
     int64_t keys = scores(&head, q, row);
-    for (int64_t k = 0; k < keys; k++)
-      row[k] = exp(row[k] - lse[line]);
-    if (kept->code) {
-      encode(row, keys, s->S, kept->code + line * s->S, kept->unit + line);
-      continue;
-    }
     float *p = (float *)kept->p + line * s->S;
     for (int64_t k = 0; k < s->S; k++) {
       double m = keep(drop, &rng, ((s->first_head + h) * s->S + q) * s->S + k);
-      p[k] = k < keys ? (float)row[k] : 0;
+      p[k] = k < keys ? (float)exp(row[k] - lse[line]) : 0;
       if (!kept->mask)
         continue;
       kept->mask[line * s->S + k] = k < keys && m > 0;
@@ -412,6 +395,40 @@ atoll_err ref_keep_attention_of_kept(int threads, const float *value, const atol
     }
   }
   return ATOLL_OK;
+}
+
+/* Scores of a row to codes. */
+static void encode(const double *score, int64_t keys, int64_t S, uint16_t *code, float *unit) {
+  double most = -INFINITY, all = 0, sum = 0;
+  for (int64_t k = 0; k < keys; k++) {
+    most = fmax(most, score[k]);
+    all += score[k];
+  }
+  if (!isfinite(all)) { /* not numbers, which must show */
+    memset(code, 0, (size_t)S * sizeof *code);
+    *unit = NAN;
+    return;
+  }
+  for (int64_t k = 0; k < S; k++) {
+    code[k] = k < keys ? (uint16_t)lround(sqrt(exp(score[k] - most)) * UINT16_MAX) : 0;
+    sum += (double)code[k] * code[k];
+  }
+  *unit = (float)(1 / sum);
+}
+
+atoll_err ref_keep_attention_coded(int threads, const float *query, const float *key, const float *value, float *o,
+                                   const atoll_attention_kept *kept, const atoll_attention_shape *s,
+                                   const atoll_drop *drop) {
+  double *row = malloc((size_t)(s->S + 1) * sizeof *row);
+  if (!row)
+    return atoll_fail(ATOLL_NOMEM, "no memory for a row of %lld scores", (long long)s->S);
+  for (int64_t line = 0; line < s->B * s->heads * s->S; line++) {
+    struct head head = head_of(s, line / s->S / s->heads, line / s->S % s->heads, query, key, key);
+    int64_t keys = scores(&head, line % s->S, row);
+    encode(row, keys, s->S, kept->code + line * s->S, kept->unit + line);
+  }
+  free(row);
+  return ref_keep_attention_of_kept(threads, value, kept, o, s, drop);
 }
 
 atoll_err ref_keep_attention_backward(int threads, const float *query, const float *key, const float *value,

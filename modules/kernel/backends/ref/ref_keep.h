@@ -6,6 +6,9 @@
 
 atoll_err ref_keep_attention(int threads, const float *query, const float *key, const float *lse,
                              const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop);
+atoll_err ref_keep_attention_coded(int threads, const float *query, const float *key, const float *value, float *o,
+                                   const atoll_attention_kept *kept, const atoll_attention_shape *s,
+                                   const atoll_drop *drop);
 atoll_err ref_keep_attention_of_kept(int threads, const float *value, const atoll_attention_kept *kept, float *o,
                                      const atoll_attention_shape *s, const atoll_drop *drop);
 atoll_err ref_keep_attention_backward(int threads, const float *query, const float *key, const float *value,

@@ -20,10 +20,14 @@ typedef struct atoll_attention_kept {
 } atoll_attention_kept;
 
 typedef struct atoll_keep_kernels {
-  /* behind attention_forward(): fills `kept`, from its lse, which may lie where unit does */
+  /* behind attention_forward(): fills `kept`, as elements, from its lse */
   atoll_err (*attention_keep)(atoll_queue *q, const void *query, const void *key, const float *lse,
                               const atoll_attention_kept *kept, const atoll_attention_shape *s, const atoll_drop *drop);
-  /* o of attention_forward() from codes, but for their rounding; dropout is made again */
+  /* attention_forward() that keeps codes: o is made from these, in place of the probabilities */
+  atoll_err (*attention_coded)(atoll_queue *q, const void *query, const void *key, const void *value, void *o,
+                               const atoll_attention_kept *kept, const atoll_attention_shape *s,
+                               const atoll_drop *drop);
+  /* o again, from codes: the bits of attention_coded() */
   atoll_err (*attention_of_kept)(atoll_queue *q, const void *value, const atoll_attention_kept *kept, void *o,
                                  const atoll_attention_shape *s, const atoll_drop *drop);
   /* attention_backward() from `kept` instead of scores and lse: from elements the same bits (ref, which computes in
