@@ -181,9 +181,6 @@ static int readers(const program *p, int v) {
   return n;
 }
 
-/* A gradient that the weight call reads: of what an operation with parameters makes. */
-static int weighted(const program *p, int v) { return p->maker[v] >= 0 && op_types[p->op[p->maker[v]].kind].weight; }
-
 static void join_all(builder *b) {
   const program *p = b->p;
   int dy = GRAD(program_y(p)); /* read only: it belongs to the caller */
@@ -197,7 +194,7 @@ static void join_all(builder *b) {
         join(b, GRAD(o->in[0]), out);
       else if (!o->drops)
         join(b, GRAD(o->in[1]), out);
-    } else if (op_types[o->kind].in_place && out != dy && !weighted(p, o->out)) {
+    } else if (op_types[o->kind].in_place && out != dy) {
       join(b, GRAD(o->in[0]), out);
     }
   }

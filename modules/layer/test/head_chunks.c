@@ -95,7 +95,7 @@ static void masked_chunks_of(atoll_family family, int count, int length, int par
   for (int i = 0; i < count * length; i++) {
     tokens[i] = (i * 7919 + 5) % V;
     targets[i] = i % 3 == 2 ? -1 : (i * 104729 + 13) % V;
-    next[i] = i % 5 % 3 - 1;
+    next[i] = (i + 1) % 3 - 1;
     given.most_targets += targets[i] >= 0;
   }
   if (family == ATOLL_FAMILY_BERT)

@@ -84,6 +84,8 @@ struct cpu_keep {
   void (*gelu_root)(const element *x, element *t, int64_t n, int erf);
   void (*gelu_of_root)(const element *t, element *y, int64_t n, int erf);
   void (*gelu_root_backward)(const element *dy, const element *t, element *dx, int64_t n, int erf);
+  void (*pack8)(const element *x, uint8_t *code, float *scale, int64_t C); /* a row */
+  void (*unpack8)(const uint8_t *code, float scale, element *x, int64_t C);
 };
 
 struct cpu_vec {

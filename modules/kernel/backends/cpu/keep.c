@@ -150,24 +150,18 @@ atoll_err KEEP(gelu_root_backward)(int threads, const element *dy, const element
 }
 
 atoll_err KEEP(pack8)(int threads, const element *x, uint8_t *code, float *scale, int64_t R, int64_t C) {
+  const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
-  for (int64_t r = 0; r < R; r++) {
-    float most = 0;
-    for (int64_t c = 0; c < C; c++)
-      most = fmaxf(most, fabsf(value(x[r * C + c])));
-    scale[r] = most / 127;
-    float inverse = most > 0 ? 127 / most : 0;
-    for (int64_t c = 0; c < C; c++)
-      code[r * C + c] = (uint8_t)(value(x[r * C + c]) * inverse + 128.5f);
-  }
+  for (int64_t r = 0; r < R; r++)
+    v->keep.pack8(x + r * C, code + r * C, scale + r, C);
   return ATOLL_OK;
 }
 
 atoll_err KEEP(unpack8)(int threads, const uint8_t *code, const float *scale, element *x, int64_t R, int64_t C) {
+  const struct cpu_vec *v = cpu_vec_best();
 #pragma omp parallel for num_threads(threads) schedule(static, ROWS)
   for (int64_t r = 0; r < R; r++)
-    for (int64_t c = 0; c < C; c++)
-      x[r * C + c] = rounded((float)(code[r * C + c] - 128) * scale[r]);
+    v->keep.unpack8(code + r * C, scale[r], x + r * C, C);
   return ATOLL_OK;
 }
 
