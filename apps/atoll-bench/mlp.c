@@ -1,13 +1,13 @@
 /* mlp: two or more dependent GEMMs over ranks of one node, every way of running them.
  *
  * Each rank is one thread on one core. First every setting of every way is tried, and the better ones of each way
- * again; then the ways take turns in their best settings, many and short, in rotating order, until --seconds are spent.
- * Of two calls back to back the second is timed, from the first rank's start to the last one's end; of one that takes
- * long, and finds no cache of use, the first, so that there are twice as many. On a shared machine
- * speed drifts, so ways are compared within each turn: `cta_over` holds median and quartiles of these ratios, `spread`
- * quartiles of the times, of which the *_us are medians. ideal_us is sequential_us over the ranks. The
- * BLAS row multiplies with a library instead of Atoll's packed products, over the same MPI messages. The chosen row is
- * what atoll_chain_choose() finds by measurements of its own, against the least of all ways. */
+ * again, some times; then the ways take turns in their best settings, many and short, in rotating order, until
+ * --seconds are spent. Of two calls back to back the second is timed, from the first rank's start to the last one's
+ * end; of one that takes long, and finds no cache of use, the first, so that there are twice as many. On a shared
+ * machine speed drifts, so ways are compared within each turn: `cta_over` holds median and quartiles of these ratios,
+ * `spread` quartiles of the times, of which the *_us are medians. ideal_us is sequential_us over the ranks. The BLAS
+ * row multiplies with a library instead of Atoll's packed products, over the same MPI messages. The chosen row is what
+ * atoll_chain_choose() finds by measurements of its own, against the least of all ways. */
 #include "mlp.h"
 
 #include <cblas.h>
@@ -26,7 +26,7 @@
 #include "ceiling.h"
 #include "mlp_stage.h"
 
-enum { MOST_TURNS = 500, SETTINGS = 256, AGAIN = 3, BLAS = ATOLL_CHAIN_WAYS, CHOSEN, ROWS };
+enum { MOST_TURNS = 500, SETTINGS = 256, AGAIN = 3, MOST_AGAIN = 9, BLAS = ATOLL_CHAIN_WAYS, CHOSEN, ROWS };
 
 static const shape mlp_shapes[] = {
     {2, 32, {1024, 4096, 1024}},   {2, 64, {1024, 1024, 1024}},   {2, 256, {1024, 1024, 1024}},
@@ -153,16 +153,14 @@ static atoll_err call(const world *w, problem *q, const setting *t, const float 
   return atoll_chain_run(q->chain, (atoll_chain_way)t->way, &t->cut, q->s.M, q->x, y);
 }
 
-static atoll_err measure(const world *w, problem *q, const setting *t, double *seconds) {
+static atoll_err measure_call(const world *w, problem *q, const setting *t, double *seconds) {
   const float *y = NULL;
   MPI_Comm comm = atoll_comm_mpi(w->comm);
   double span[2] = {0, 0};
-  for (int calls = t->trial > long_call ? 1 : 2; calls > 0; calls--) {
-    MPI_Barrier(comm);
-    span[0] = -atoll_clock_now();
-    ATOLL_TRY(call(w, q, t, &y));
-    span[1] = atoll_clock_now();
-  }
+  MPI_Barrier(comm);
+  span[0] = -atoll_clock_now();
+  ATOLL_TRY(call(w, q, t, &y));
+  span[1] = atoll_clock_now();
   if (w->device) { /* without x and y on their way */
     span[0] = 0;
     span[1] = atoll_chain_device_seconds(q->chain);
@@ -170,6 +168,11 @@ static atoll_err measure(const world *w, problem *q, const setting *t, double *s
   MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, comm);
   *seconds = span[0] + span[1];
   return ATOLL_OK;
+}
+
+static atoll_err measure(const world *w, problem *q, const setting *t, double *seconds) {
+  ATOLL_TRY(measure_call(w, q, t, seconds));
+  return *seconds > long_call ? ATOLL_OK : measure_call(w, q, t, seconds);
 }
 
 /* --- a shape ------------------------------------------------------------------------------------------------------ */
@@ -279,30 +282,41 @@ static int by_way_and_trial(const void *a, const void *b) {
   return x->way != y->way ? x->way - y->way : (x->trial > y->trial) - (x->trial < y->trial);
 }
 
-/* Tries every setting, and the first AGAIN of each way twice more; the least time counts. */
+static int by_number(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* How often a setting that took so long is measured again: the quick ones are the noisy ones. */
+static int times_again(double seconds) { return seconds > long_call ? 1 : seconds > 0.0125 ? 4 : MOST_AGAIN; }
+
+/* Tries every setting, then the first AGAIN of each way in turn; of those the medians count. */
 static atoll_err try_settings(const world *w, problem *q, setting *best) {
   static setting all[SETTINGS];
-  int n = settings_of(w, q, all);
+  static double again[SETTINGS][MOST_AGAIN];
+  int n = settings_of(w, q, all), kept = 0;
   for (int i = 0; i < n; i++)
     ATOLL_TRY(measure(w, q, &all[i], &all[i].trial));
   qsort(all, (size_t)n, sizeof *all, by_way_and_trial);
-  for (int i = 0, place = 0; i < n; i++) {
-    place = i > 0 && all[i].way == all[i - 1].way ? place + 1 : 0;
-    for (int k = 0; k < 2 && place < AGAIN; k++) {
-      double seconds;
-      ATOLL_TRY(measure(w, q, &all[i], &seconds));
-      all[i].trial = seconds < all[i].trial ? seconds : all[i].trial;
-    }
+  for (int i = 0, place = 0, way = -1; i < n; i++) {
+    place = all[i].way == way ? place + 1 : 0;
+    way = all[i].way;
+    if (place < AGAIN)
+      all[kept++] = all[i];
+  }
+  for (int k = 0; k < MOST_AGAIN; k++)
+    for (int i = 0; i < kept; i++)
+      if (k < times_again(all[i].trial))
+        ATOLL_TRY(measure(w, q, &all[i], &again[i][k]));
+  for (int i = 0; i < kept; i++) {
+    int times = times_again(all[i].trial);
+    qsort(again[i], (size_t)times, sizeof **again, by_number);
+    all[i].trial = again[i][(times - 1) / 2];
     setting *b = &best[all[i].way];
     if (b->way < 0 || all[i].trial < b->trial)
       *b = all[i];
   }
   return ATOLL_OK;
-}
-
-static int by_number(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 /* Sorts v. */
@@ -347,7 +361,7 @@ static atoll_err take_turns(const world *w, problem *q, const setting *best, fig
       if (best[row].way < 0)
         continue;
       ATOLL_TRY(measure(w, q, &best[row], &f->seconds[row][f->turns]));
-      spent += (best[row].trial > long_call ? 1 : 2) * f->seconds[row][f->turns];
+      spent += (f->seconds[row][f->turns] > long_call ? 1 : 2) * f->seconds[row][f->turns];
     }
   return ATOLL_OK;
 }
@@ -362,8 +376,7 @@ static atoll_err measure_shape(const world *w, problem *q, setting *best, figure
   const atoll_chain_cut cut = choice.setting.cut;
   setting *same = &best[choice.setting.way];
   int found = same->cut.panel == cut.panel && same->cut.chunks == cut.chunks; /* then its times are the row's */
-  best[CHOSEN] =
-      found ? (setting){.way = -1} : (setting){(int)choice.setting.way, 0, cut, choice.seconds[choice.setting.way]};
+  best[CHOSEN] = found ? (setting){.way = -1} : (setting){(int)choice.setting.way, 0, cut, 0};
   ATOLL_TRY(take_turns(w, q, best, f));
   if (found) {
     best[CHOSEN] = *same;

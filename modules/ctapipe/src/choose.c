@@ -22,8 +22,9 @@
 #include "atoll/yaml.h"
 #include "chain_impl.h"
 
-enum { SETTINGS = 256, FINALISTS = 8, ROUND = 7, TURNS_MOST = 15 * ROUND, ENTRIES = 4096, KEY = 512 };
+enum { SETTINGS = 256, FINALISTS = 8, ROUND = 7, TURNS_LEAST = 3, TURNS_MOST = 15 * ROUND, ENTRIES = 4096, KEY = 512 };
 static const double enough_seconds = 2, decide_seconds = 6; /* of trying all, and of the finalists' turns */
+static const double long_run = 0.05;
 static const double clearly = 1.02; /* times the best median: half of those behind it leave after a round */
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
@@ -65,23 +66,33 @@ int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, 
 
 /* --- measuring ---------------------------------------------------------------------------------------------------- */
 
-/* The second of two runs, from the first rank's start to the last one's end. */
-static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int64_t rows, const float *x,
-                              double *seconds) {
+/* One run, from the first rank's start to the last one's end. */
+static atoll_err time_run(atoll_chain *c, const atoll_chain_setting *s, int64_t rows, const float *x, double *seconds) {
   const float *y;
   double span[2] = {0, 0};
-  for (int turn = 0; turn < 2; turn++) {
-    ATOLL_TRY(cta_meet(&c->view));
-    span[0] = -atoll_clock_now();
-    ATOLL_TRY(atoll_chain_run(c, s->way, &s->cut, rows, x, &y));
-    span[1] = atoll_clock_now();
-  }
+  ATOLL_TRY(cta_meet(&c->view));
+  span[0] = -atoll_clock_now();
+  ATOLL_TRY(atoll_chain_run(c, s->way, &s->cut, rows, x, &y));
+  span[1] = atoll_clock_now();
   if (cta_is_on_device(c)) { /* without x and y on their way */
     span[0] = 0;
     span[1] = atoll_chain_device_seconds(c);
   }
   MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, atoll_comm_mpi(c->comm));
   *seconds = span[0] + span[1];
+  return ATOLL_OK;
+}
+
+/* The second of two runs, whose weights the first has put into caches, unless that took so long that none holds them.
+ */
+static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int64_t rows, const float *x,
+                              double *seconds, double *spent) {
+  ATOLL_TRY(time_run(c, s, rows, x, seconds));
+  *spent += *seconds;
+  if (*seconds > long_run)
+    return ATOLL_OK;
+  ATOLL_TRY(time_run(c, s, rows, x, seconds));
+  *spent += *seconds;
   return ATOLL_OK;
 }
 
@@ -102,8 +113,7 @@ static int by_seconds(const void *a, const void *b) {
 static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n, double *spent) {
   for (int i = 0; i < n; i++) {
     double seconds;
-    ATOLL_TRY(time_setting(c, &tried[i].setting, rows, x, &seconds));
-    *spent += 2 * seconds;
+    ATOLL_TRY(time_setting(c, &tried[i].setting, rows, x, &seconds, spent));
     tried[i].seconds = tried[i].seconds > 0 && tried[i].seconds < seconds ? tried[i].seconds : seconds;
   }
   qsort(tried, (size_t)n, sizeof *tried, by_seconds);
@@ -147,11 +157,10 @@ static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tri
   for (int i = 0; i < n; i++)
     f[i].tried = tried[i];
   do {
-    for (int end = turns + ROUND; turns < end; turns++)
+    for (int end = turns + ROUND; turns < end && (turns < TURNS_LEAST || spent < decide_seconds); turns++)
       for (int i = 0; i < alive; i++) {
         int k = (i + turns) % alive;
-        ATOLL_TRY(time_setting(c, &f[k].tried.setting, rows, x, &f[k].seconds[turns]));
-        spent += 2 * f[k].seconds[turns];
+        ATOLL_TRY(time_setting(c, &f[k].tried.setting, rows, x, &f[k].seconds[turns], &spent));
       }
     rank_finalists(f, alive, turns);
     for (int stay = survivors(f, alive); alive > stay; alive--)
