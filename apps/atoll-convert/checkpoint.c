@@ -8,6 +8,7 @@
 
 #include "atoll/agree.h"
 #include "atoll/ckpt.h"
+#include "atoll/file.h"
 #include "convert.h"
 
 /* MPI is started once and ends with the program. Several processes would write one folder together. */
@@ -83,11 +84,21 @@ void checkpoint_free(checkpoint *c) {
   memset(c, 0, sizeof *c);
 }
 
+/* A checkpoint's name is never used twice, and an import has only one: that of step 0 and attempt 0. */
+static atoll_err refuse_second(const char *folder) {
+  char path[4096];
+  ATOLL_TRY(atoll_path_join(path, sizeof path, folder, "step-00000000.a0"));
+  return atoll_file_exists(path)
+             ? atoll_fail(ATOLL_USAGE, "%s is there already: name another folder, or remove it", path)
+             : ATOLL_OK;
+}
+
 atoll_err checkpoint_write(const char *folder, const atoll_model *model, const char *config_yaml, uint64_t seed,
                            float *const *value, char *made, size_t bytes) {
   static const char *const kinds[] = {"param", "moment1", "moment2"};
   int n = atoll_model_params_count(model);
   int64_t largest = 0;
+  ATOLL_TRY(refuse_second(folder));
   for (int i = 0; i < n; i++) {
     const atoll_model_param *p = atoll_model_param_at(model, i);
     int64_t count = p->shape[0] * (p->ndim > 1 ? p->shape[1] : 1);

@@ -29,7 +29,7 @@ static atoll_err run(atoll_job *job, const atoll_opts *opts, atoll_err parsed) {
   atoll_err err = atoll_train_run(MPI_COMM_WORLD, job, opts, &result);
   if (err == ATOLL_OK || err == ATOLL_STOPPED) {
     char loss[32] = ""; /* none before the first step */
-    if (isfinite(result.loss))
+    if (result.steps_done > 0)
       snprintf(loss, sizeof loss, " , loss %.4f", result.loss);
     atoll_say("%s : step %lld%s%s", result.reason, (long long)result.steps_done, loss,
               err == ATOLL_STOPPED ? " , requeue to continue" : "");

@@ -52,6 +52,8 @@ expect 76 atoll-convert import a.safetensors d model.ffn=100
 says "the model 100 x 128"
 expect 76 atoll-convert import a.safetensors d --family bert
 expect 64 atoll-convert import a.safetensors d model.heads=3
+expect 64 atoll-convert import a.safetensors b-a.bin/ckpt
+says "b-a.bin/ckpt/step-00000000.a0 is there already"
 expect 64 atoll-convert export a a.pt
 says "expected FILE.safetensors"
 expect 66 atoll-convert export nowhere a.safetensors2

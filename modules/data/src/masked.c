@@ -117,7 +117,11 @@ static atoll_err settle_ids(atoll_data *d, const atoll_data_params *p) {
   ATOLL_TRY(settle_id("pad_id", p->pad_id, id[0], d->vocab, &d->pad));
   ATOLL_TRY(settle_id("cls_id", p->cls_id, id[1], d->vocab, &d->cls));
   ATOLL_TRY(settle_id("sep_id", p->sep_id, id[2], d->vocab, &d->sep));
-  return settle_id("mask_id", p->mask_id, id[3], d->vocab, &d->mask);
+  ATOLL_TRY(settle_id("mask_id", p->mask_id, id[3], d->vocab, &d->mask));
+  if (d->mask == d->pad || d->mask == d->cls || d->mask == d->sep)
+    return atoll_fail(ATOLL_USAGE, "data.mask_id is %d, as one of data.pad_id, cls_id and sep_id is: expected another",
+                      (int)d->mask);
+  return ATOLL_OK;
 }
 
 atoll_err atoll_data_mask(atoll_data *d, const atoll_data_params *p, atoll_data_task task) {

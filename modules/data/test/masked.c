@@ -229,6 +229,12 @@ static void refused(void **state) {
   assert_non_null(strstr(atoll_err_message(), "data.pad_id is 256"));
   assert_non_null(strstr(atoll_err_message(), "model.vocab of 257"));
   atoll_data_close(&d);
+  p.mask_id = 258;
+  assert_int_equal(atoll_data_open(&p, NULL, SEQ, VOCAB, &d, NULL), ATOLL_OK);
+  assert_int_equal(atoll_data_mask(d, &p, ATOLL_DATA_PAIRS), ATOLL_USAGE);
+  assert_non_null(strstr(atoll_err_message(), "data.mask_id is 258"));
+  atoll_data_close(&d);
+  p.mask_id = -1;
   atoll_data *a = make(ATOLL_DATA_PAIRS, &p);
   p.mask_share = 0.2;
   atoll_data *b = make(ATOLL_DATA_PAIRS, &p);
