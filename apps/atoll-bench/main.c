@@ -182,7 +182,7 @@ static atoll_err choose_products(json_t *out) {
     return ATOLL_OK;
   json_object_set_new(out, "kernels", json_string(atoll_kernels_describe(kernels)));
   json_t *gflops = json_object();
-  for (int i = 0; i < ATOLL_GEMM_WAYS && atoll_gemm_library(i, &name); i++)
+  for (int i = 0; i < atoll_gemm_ways() && atoll_gemm_library(i, &name); i++)
     json_object_set_new(gflops, name, c.gflops[i] > 0 ? json_real(c.gflops[i]) : json_null());
   (void)atoll_gemm_library(c.way, &name);
   json_object_set_new(out, "products",

@@ -33,7 +33,7 @@ while IFS= read -r call; do
   esac
 done <<<"$calls"
 
-for name in papi cbc cuda nccl; do
+for name in papi cbc libxsmm cuda nccl; do
   grep -q "depends_on(\"$name\", when=\"+$name\")" "$recipe" || fail "the Spack recipe lacks $name"
 done
 

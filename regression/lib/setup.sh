@@ -4,7 +4,7 @@
 
 ATOLL_BUILD_PACKAGES="cmake ninja-build gcc g++ pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev hdf5-tools
   libhwloc-dev libpapi-dev libdnnl-dev libopenblas-openmp-dev libyaml-dev libxxhash-dev libjansson-dev libpcre2-dev
-  libisl-dev libcmocka-dev coinor-libcbc-dev gnuplot-nox"
+  libisl-dev libcmocka-dev coinor-libcbc-dev libxsmm-dev gnuplot-nox"
 # Only tests want these; without them the tests concerned skip and say why.
 ATOLL_TEST_PACKAGES="python3-h5py python3-numpy slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmix2
   iproute2 librsvg2-bin"

@@ -12,6 +12,7 @@ class Atoll(CMakePackage):
     variant("nccl", default=False, description="NCCL windows in the CUDA plug-in", when="+cuda")
     variant("papi", default=True, description="PAPI hardware counters")
     variant("cbc", default=True, description="integer programs of the planner")
+    variant("libxsmm", default=True, description="tiles for products by libxsmm")
 
     depends_on("c", type="build")
     depends_on("cmake@3.25:", type="build")
@@ -30,13 +31,14 @@ class Atoll(CMakePackage):
     depends_on("gnuplot", type="run")
     depends_on("papi", when="+papi")
     depends_on("cbc", when="+cbc")
+    depends_on("libxsmm", when="+libxsmm")
     depends_on("cuda", when="+cuda")
     depends_on("nccl", when="+nccl")
     depends_on("nccl@2.28:", when="+nccl")
 
     def cmake_args(self):
         on = lambda variant: "ON" if self.spec.satisfies("+" + variant) else "OFF"
-        return [self.define("ATOLL_" + v.upper(), on(v)) for v in ("cuda", "nccl", "papi", "cbc")] + [
+        return [self.define("ATOLL_" + v.upper(), on(v)) for v in ("cuda", "nccl", "papi", "cbc", "libxsmm")] + [
             self.define("ATOLL_TESTS", False)
         ]
 

@@ -72,7 +72,7 @@ static atoll_err product(int threads, int ta, int tb, int64_t M, int64_t N, int6
                          const element *bias) {
 #ifdef CPU_BF16
   const gemm_product g = {
-      M, N, K, {A, ta ? 1 : lda, ta ? lda : 1, 1}, {B, tb ? ldb : 1, tb ? 1 : ldb, 1}, C, ldc, beta, !floats, bias};
+      M, N, K, {A, ta ? 1 : lda, ta ? lda : 1, 1}, {B, tb ? ldb : 1, tb ? 1 : ldb, 1}, C, ldc, beta, !floats, bias, 0};
   return gemm_packed(threads, &g);
 #else
   (void)floats;

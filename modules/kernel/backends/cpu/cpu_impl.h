@@ -136,15 +136,14 @@ struct cpu_vec {
                         int64_t o0, int64_t n);
   void (*decode_attention)(const float *q, const float *keys, const float *values, int64_t queries, int64_t n,
                            int64_t D, float scale, float *score, float *top, float *sum, float *o);
-  /* packed products, see vec_gemm.inc: a panel has gemm_rows rows of A, or gemm_columns columns of B, bf16 or float;
-     n rows or columns make as many panels as they need */
+  /* packed products, see vec_gemm.inc: a panel has gemm_rows rows of A, or gemm_columns or CPU_WIDE columns of B, bf16
+     or float; n rows or columns make as many panels of P as they need */
   int gemm_rows, gemm_columns;
-  void (*gemm_pack_rows)(const void *src, int bf16, int64_t rs, int64_t ks, int64_t n, int64_t K, float *to);
-  void (*gemm_pack_columns)(const void *src, int bf16, int64_t rs, int64_t ks, int64_t n, int64_t K, float *to);
+  void (*gemm_pack)(const void *src, int bf16, int64_t rs, int64_t ks, int64_t n, int64_t K, int P, float *to);
   void (*gemm_tile)(int64_t K, const float *a, const float *b, const float *next, float *c, int64_t ldc,
                     int accumulate);
-  void (*gemm_finish)(const float *tile, int m, int n, const float *sums, int64_t ld_sums, int keep, const void *bias,
-                      int bf16, void *c, int64_t ldc);
+  void (*gemm_finish)(const float *tile, int ld, int m, int n, const float *sums, int64_t ld_sums, int keep,
+                      const void *bias, int bf16, void *c, int64_t ldc);
   /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive
    */
   double (*fma_loop)(int64_t loops, float *sink);
@@ -152,6 +151,7 @@ struct cpu_vec {
 };
 
 #define CPU_STRIP  64
+#define CPU_WIDE   32 /* columns of panels for libxsmm, and the most of ours */
 #define CPU_PANELS 16 /* of A that pass by one panel of B, and then by the next one */
 
 extern const struct cpu_vec cpu_vec_plain, cpu_vec_avx2, cpu_vec_avx512;

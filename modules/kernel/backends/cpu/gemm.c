@@ -11,7 +11,7 @@
  *   - AVX-512: oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys
  *     OPENBLAS_CORETYPE, which sites set.
  *   - outside x86-64: OpenBLAS; oneDNN falls back to plain loops there.
- * ATOLL_TEST_GEMM=packed|onednn|openblas overrides. */
+ * ATOLL_TEST_GEMM=packed|onednn|openblas|libxsmm overrides. */
 #include "cpu_impl.h"
 
 #include <cblas.h>
@@ -83,7 +83,7 @@ int atoll_gemm_bf16_units(void) {
 
 static int way_named(const char *name) {
   const char *known;
-  for (int i = 0; name && i < ATOLL_GEMM_WAYS && atoll_gemm_library(i, &known); i++)
+  for (int i = 0; name && i < GEMM_WAYS && atoll_gemm_library(i, &known); i++)
     if (!strcmp(name, known))
       return i;
   return -1;
@@ -135,7 +135,7 @@ const char *gemm_versions(void) {
   char onednn[64], openblas[64];
   library_text(GEMM_ONEDNN, onednn, sizeof onednn);
   library_text(GEMM_OPENBLAS, openblas, sizeof openblas);
-  (void)snprintf(text, sizeof text, "%s, %s, packed %s", onednn, openblas, cpu_vec_best()->name);
+  (void)snprintf(text, sizeof text, "%s, %s, packed %s%s", onednn, openblas, cpu_vec_best()->name, gemm_xsmm_version());
   return text;
 }
 
@@ -143,10 +143,10 @@ static void use(int way, const char *because) {
   char library[96];
   library_text(way, library, sizeof library);
   chosen.way = way;
-  if (way == GEMM_PACKED)
+  if (gemm_packs(way))
     (void)snprintf(chosen.text, sizeof chosen.text,
-                   "cpu: GEMM by packed tiles %s (%s), few rows or columns by %s; vectors %s", cpu_vec_best()->name,
-                   because, library, cpu_vec_best()->name);
+                   "cpu: GEMM by packed tiles %s (%s), few rows or columns by %s; vectors %s",
+                   way == GEMM_PACKED ? cpu_vec_best()->name : "of libxsmm", because, library, cpu_vec_best()->name);
   else
     (void)snprintf(chosen.text, sizeof chosen.text, "cpu: GEMM by %s (%s); vectors %s", library, because,
                    cpu_vec_best()->name);
@@ -158,9 +158,12 @@ void gemm_use(const atoll_gemm_choice *c) {
   char because[128];
   (void)pthread_once(&once, use_rule);
   if (c->gflops[c->way] > 0) {
-    (void)snprintf(because, sizeof because, "%s: packed %.0f, oneDNN %.0f, OpenBLAS %.0f GFLOP/s",
-                   c->remembered ? "as measured before" : "measured", c->gflops[GEMM_PACKED], c->gflops[GEMM_ONEDNN],
-                   c->gflops[GEMM_OPENBLAS]);
+    int n = snprintf(because, sizeof because, "%s: packed %.0f, oneDNN %.0f, OpenBLAS %.0f",
+                     c->remembered ? "as measured before" : "measured", c->gflops[GEMM_PACKED], c->gflops[GEMM_ONEDNN],
+                     c->gflops[GEMM_OPENBLAS]);
+    for (int way = GEMM_PACKED + 1; way < GEMM_WAYS; way++)
+      n += snprintf(because + n, sizeof because - (size_t)n, ", libxsmm %.0f", c->gflops[way]);
+    (void)snprintf(because + n, sizeof because - (size_t)n, " GFLOP/s");
     use(c->way, because);
   }
 }
@@ -247,7 +250,7 @@ atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, in
         C[i * ldc + j] = (beta ? C[i * ldc + j] : 0) + (bias ? bias[j] : 0);
     return ATOLL_OK;
   }
-  if (way == GEMM_PACKED && gemm_packed_serves(M, N)) {
+  if (gemm_packs(way) && gemm_packed_serves(M, N)) {
     const gemm_product g = {.M = M,
                             .N = N,
                             .K = K,
@@ -256,7 +259,8 @@ atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, in
                             .C = C,
                             .ldc = ldc,
                             .beta = beta,
-                            .bias = bias};
+                            .bias = bias,
+                            .xsmm = way != GEMM_PACKED};
     return gemm_packed(threads, &g);
   }
   return gemm_blocked(library_of(way), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);

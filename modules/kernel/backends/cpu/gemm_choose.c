@@ -19,8 +19,8 @@
 enum { ROWS = 256, INNER = 768, COLUMNS = 2304, PRODUCTS = 3, TURNS = 5, KEY = 320, FILE_NAME = 4096 };
 
 static const char *const *names(void) {
-  static const char *list[ATOLL_GEMM_WAYS + 1];
-  for (int i = 0; i < ATOLL_GEMM_WAYS; i++)
+  static const char *list[GEMM_WAYS + 1];
+  for (int i = 0; i < GEMM_WAYS; i++)
     (void)atoll_gemm_library(i, &list[i]);
   return list;
 }
@@ -51,9 +51,9 @@ static void refresh(layer *l) {
       all[k][i] = (float)(i % 17 - 8) * 0.0625f;
 }
 
-static atoll_err time_ways(int threads, layer *l, double seconds[ATOLL_GEMM_WAYS][PRODUCTS]) {
+static atoll_err time_ways(int threads, layer *l, double seconds[GEMM_WAYS][PRODUCTS]) {
   for (int turn = 0; turn <= TURNS; turn++) { /* the first pays page faults and code generation */
-    for (int way = 0; way < ATOLL_GEMM_WAYS; way++) {
+    for (int way = 0; way < GEMM_WAYS; way++) {
       refresh(l);
       for (int which = 0; which < PRODUCTS; which++) {
         double t = atoll_clock_now();
@@ -70,7 +70,7 @@ static atoll_err time_ways(int threads, layer *l, double seconds[ATOLL_GEMM_WAYS
 static atoll_err measure(int threads, atoll_gemm_choice *out) {
   layer l = {cpu_alloc(sizeof(float) * ROWS * INNER), cpu_alloc(sizeof(float) * COLUMNS * INNER),
              cpu_alloc(sizeof(float) * ROWS * COLUMNS)};
-  double seconds[ATOLL_GEMM_WAYS][PRODUCTS] = {{0}};
+  double seconds[GEMM_WAYS][PRODUCTS] = {{0}};
   const double flop = 2.0 * PRODUCTS * ROWS * INNER * COLUMNS, clearly = 1.05;
   atoll_err err = l.x && l.w && l.y ? time_ways(threads, &l, seconds)
                                     : atoll_fail(ATOLL_NOMEM, "no memory to measure matrix products");
@@ -80,14 +80,14 @@ static atoll_err measure(int threads, atoll_gemm_choice *out) {
   ATOLL_TRY(err);
   memset(out, 0, sizeof *out);
   out->way = gemm_rule();
-  for (int way = 0; way < ATOLL_GEMM_WAYS; way++) {
+  for (int way = 0; way < GEMM_WAYS; way++) {
     double sum = 0;
     for (int which = 0; which < PRODUCTS; which++)
       sum += seconds[way][which];
     out->gflops[way] = 1e-9 * flop / sum;
   }
   double least = out->gflops[out->way] * clearly;
-  for (int way = 0; way < ATOLL_GEMM_WAYS; way++)
+  for (int way = 0; way < GEMM_WAYS; way++)
     if (out->gflops[way] > least) {
       out->way = way;
       least = out->gflops[way];
@@ -116,7 +116,7 @@ static atoll_err read_choice(const char *path, const char *key, atoll_gemm_choic
   }
   ATOLL_TRY_GOTO(err, done, atoll_yaml_enum(root, "products", 1, names(), &c.way));
   ATOLL_TRY_GOTO(err, done, atoll_yaml_map(root, "gflops", 1, &gflops));
-  for (int i = 0; i < ATOLL_GEMM_WAYS; i++)
+  for (int i = 0; i < GEMM_WAYS; i++)
     ATOLL_TRY_GOTO(err, done, atoll_yaml_real(gflops, names()[i], 1, 1e-9, 1e9, &c.gflops[i]));
   ATOLL_TRY_GOTO(err, done, atoll_yaml_unknown(root));
   *out = c;
@@ -133,7 +133,7 @@ static atoll_err remember(const char *path, const char *key, const atoll_gemm_ch
   atoll_yaml_put_text(o, "processor", key);
   atoll_yaml_put_text(o, "products", names()[c->way]);
   atoll_yaml_open_map(o, "gflops");
-  for (int i = 0; i < ATOLL_GEMM_WAYS; i++)
+  for (int i = 0; i < GEMM_WAYS; i++)
     atoll_yaml_put_real(o, names()[i], c->gflops[i]);
   atoll_yaml_close(o);
   atoll_err err = atoll_yaml_out_text(o, &text);

@@ -13,7 +13,18 @@ atoll_err gemm_onednn(int ta, int tb, int64_t M, int64_t N, int64_t K, const flo
 atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda, const float *B,
                         int64_t ldb, int beta, float *C, int64_t ldc);
 /* In the order of atoll_gemm_library(). */
-enum { GEMM_ONEDNN, GEMM_OPENBLAS, GEMM_PACKED, GEMM_FMA_LOOP };
+enum {
+  GEMM_ONEDNN,
+  GEMM_OPENBLAS,
+  GEMM_PACKED,
+#ifdef ATOLL_HAVE_LIBXSMM
+  GEMM_LIBXSMM,
+#endif
+  GEMM_WAYS,
+  GEMM_FMA_LOOP = GEMM_WAYS
+};
+/* Packed products, by either tile. */
+static inline int gemm_packs(int way) { return way != GEMM_ONEDNN && way != GEMM_OPENBLAS; }
 /* cpu_gemm() by one of atoll_gemm_library(). */
 atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                   const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
@@ -44,7 +55,13 @@ typedef struct gemm_product {
   int64_t ldc;
   int beta, bf16_c;
   const void *bias; /* [N] or NULL */
+  int xsmm;         /* tiles by libxsmm; C is f32 */
 } gemm_product;
+
+/* A tile of libxsmm: panel a x panel b to C, overwritten. NULL: there is none. */
+typedef void (*gemm_xsmm_tile)(const float *b, const float *a, float *c, ...);
+const char *gemm_xsmm_version(void); /* ", libxsmm 1.17"; empty without it */
+gemm_xsmm_tile gemm_xsmm(int64_t rows, int64_t columns, int64_t K, int64_t ldc);
 
 atoll_err gemm_packed(int threads, const gemm_product *g);
 int gemm_packed_serves(int64_t M, int64_t N); /* large enough for packing to pay */

@@ -3,9 +3,10 @@
  * Why, beside two libraries: they pack per call and per thread, or, for blocks of the size that two threads get, not at
  * all; here each operand is packed once per product by all threads together, from any stride and from bf16 too, which
  * no library multiplies on CPUs without AVX-512. Measured over the products of a GPT-2 124M step on two Zen 3 cores, in
- * turn with the libraries: 142 GFLOP/s, OpenBLAS 136, oneDNN 134. libxsmm has no product of this size, only tiles: what
- * its version 1.17 generates for these panels makes 68 to 74 GFLOP/s on such a core where the tile here makes 91 to 95,
- * so it is not among those that are chosen from.
+ * turn with the libraries: 142 GFLOP/s, OpenBLAS 136, oneDNN 134.
+ *
+ * Tiles are our own, or libxsmm's, which has no products of this size but generates code for tiles. With AVX2 it wants
+ * wider ones than ours: of 16 columns its version 1.17 makes 65 GFLOP/s on a Zen 3 core, of CPU_WIDE 86, ours 90.
  *
  * The inner dimension is cut into equal parts of at most INNER, a function of K alone, and each element's sum runs over
  * them in order: so a result depends neither on threads nor on how many rows or columns are computed beside it. */
@@ -56,6 +57,36 @@ static void give_buffer(float *p, int64_t floats) {
   free(p);
 }
 
+/* Who computes tiles, of MR rows and NR columns. */
+typedef struct tiles {
+  const struct cpu_vec *v;
+  int64_t MR, NR;
+  /* libxsmm's for inner parts and the last one: that overwrite C, and a tile apart. None adds to C: its sums would
+   * begin at what is there, and lose more to rounding the larger that is */
+  gemm_xsmm_tile xsmm[2][2];
+} tiles;
+
+enum { OVERWRITE, APART };
+
+static tiles our_tiles(void) {
+  const struct cpu_vec *v = cpu_vec_best();
+  return (tiles){.v = v, .MR = v->gemm_rows, .NR = v->gemm_columns};
+}
+
+/* Ours where libxsmm does not generate code for this processor. */
+static tiles xsmm_tiles(const gemm_product *g, int64_t inner) {
+  tiles t = our_tiles();
+  t.NR = CPU_WIDE;
+  for (int last = 0; last < 2; last++)
+    for (int kind = OVERWRITE; kind <= APART; kind++) {
+      int64_t k = last ? g->K - (parts(g->K, inner) - 1) * inner : inner;
+      t.xsmm[last][kind] = gemm_xsmm(t.MR, t.NR, k, kind == APART ? t.NR : g->ldc);
+      if (!t.xsmm[last][kind])
+        return our_tiles();
+    }
+  return t;
+}
+
 /* One block of C: rows [m0, m0+m), columns [n0, n0+n), inner part [k0, k0+k). */
 typedef struct block {
   int64_t m0, m, n0, n, k0, k;
@@ -64,55 +95,54 @@ typedef struct block {
   float *sums;     /* of bf16 results between inner parts: [m, n] */
 } block;
 
-static void tile(const struct cpu_vec *v, const gemm_product *g, const block *x, int64_t i, int64_t j) {
-  const int64_t MR = v->gemm_rows, NR = v->gemm_columns;
+static void tile(const tiles *t, const gemm_product *g, const block *x, int64_t i, int64_t j) {
+  const int64_t MR = t->MR, NR = t->NR;
   const float *a = x->a + i * x->k, *b = x->b + j * x->k;
   const float *next = j + NR < x->n ? b + NR * x->k + i / MR % CPU_PANELS * (NR * x->k / CPU_PANELS) : b;
   int m = (int)least(MR, x->m - i), n = (int)least(NR, x->n - j), full = m == MR && n == NR;
   int64_t at = (x->m0 + i) * g->ldc + x->n0 + j;
   void *c = g->bf16_c ? (void *)((uint16_t *)g->C + at) : (void *)((float *)g->C + at);
-  float *sums = g->bf16_c ? x->sums + i * x->n + j : c, numbers[14 * 32]; /* the largest tile of any instruction set */
+  float *sums = g->bf16_c ? x->sums + i * x->n + j : c, numbers[14 * CPU_WIDE]; /* the largest tile there is */
   int64_t ld = g->bf16_c ? x->n : g->ldc;
   int begun = !x->first || (!g->bf16_c && g->beta); /* sums holds a part already */
-  int finish = x->last && (g->bf16_c || g->bias);
-  if (full && !finish) {
-    v->gemm_tile(x->k, a, b, next, sums, ld, begun);
-    return;
-  }
-  v->gemm_tile(x->k, a, b, next, numbers, NR, 0);
-  if (finish)
-    v->gemm_finish(numbers, m, n, begun ? sums : NULL, ld, g->bf16_c && g->beta,
-                   !g->bias    ? NULL
-                   : g->bf16_c ? (const void *)((const uint16_t *)g->bias + x->n0 + j)
-                               : (const void *)((const float *)g->bias + x->n0 + j),
-                   g->bf16_c, c, g->ldc);
+  int finish = x->last && (g->bf16_c || g->bias), apart = finish || !full || (t->xsmm[0][0] && begun);
+  float *to = apart ? numbers : sums;
+  if (t->xsmm[0][0])
+    t->xsmm[x->last][apart ? APART : OVERWRITE](b, a, to);
   else
-    v->gemm_finish(numbers, m, n, begun ? sums : NULL, ld, 0, NULL, 0, sums, ld);
+    t->v->gemm_tile(x->k, a, b, next, to, apart ? NR : ld, !apart && begun);
+  if (finish)
+    t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, g->bf16_c && g->beta,
+                      !g->bias    ? NULL
+                      : g->bf16_c ? (const void *)((const uint16_t *)g->bias + x->n0 + j)
+                                  : (const void *)((const float *)g->bias + x->n0 + j),
+                      g->bf16_c, c, g->ldc);
+  else if (apart)
+    t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, 0, NULL, 0, sums, ld);
 }
 
 /* By all threads of a team, like compute(), which may begin when this has ended on all of them. */
-static void pack(const struct cpu_vec *v, const gemm_product *g, const block *x) {
-  const int64_t columns = 4 * v->gemm_columns, rows = 8 * v->gemm_rows; /* panels that lines are read for at a time */
+static void pack(const tiles *t, const gemm_product *g, const block *x) {
+  const int64_t columns = 64 / t->NR * t->NR, rows = 8 * t->MR; /* panels that lines are read for at a time */
 #pragma omp for schedule(dynamic, 1) nowait
   for (int64_t j = 0; j < x->n; j += columns)
-    v->gemm_pack_columns(gemm_at(&g->B, x->n0 + j, x->k0), g->B.bf16, g->B.outer, g->B.inner, least(columns, x->n - j),
-                         x->k, x->b + j * x->k);
+    t->v->gemm_pack(gemm_at(&g->B, x->n0 + j, x->k0), g->B.bf16, g->B.outer, g->B.inner, least(columns, x->n - j), x->k,
+                    (int)t->NR, x->b + j * x->k);
 #pragma omp for schedule(dynamic, 1)
   for (int64_t i = 0; i < x->m; i += rows)
-    v->gemm_pack_rows(gemm_at(&g->A, x->m0 + i, x->k0), g->A.bf16, g->A.outer, g->A.inner, least(rows, x->m - i), x->k,
-                      x->a + i * x->k);
+    t->v->gemm_pack(gemm_at(&g->A, x->m0 + i, x->k0), g->A.bf16, g->A.outer, g->A.inner, least(rows, x->m - i), x->k,
+                    (int)t->MR, x->a + i * x->k);
 }
 
 /* Threads that find no more to do go on. */
-static void compute(const struct cpu_vec *v, const gemm_product *g, const block *x) {
-  const int64_t MR = v->gemm_rows, NR = v->gemm_columns;
-  const int64_t step_m = CPU_PANELS * MR, step_n = TASK_N / NR * NR, rows = parts(x->m, step_m);
+static void compute(const tiles *t, const gemm_product *g, const block *x) {
+  const int64_t step_m = CPU_PANELS * t->MR, step_n = TASK_N / t->NR * t->NR, rows = parts(x->m, step_m);
 #pragma omp for schedule(dynamic, 1) nowait
-  for (int64_t t = 0; t < rows * parts(x->n, step_n); t++) {
-    int64_t i0 = t % rows * step_m, j0 = t / rows * step_n;
-    for (int64_t j = j0; j < least(x->n, j0 + step_n); j += NR)
-      for (int64_t i = i0; i < least(x->m, i0 + step_m); i += MR)
-        tile(v, g, x, i, j);
+  for (int64_t p = 0; p < rows * parts(x->n, step_n); p++) {
+    int64_t i0 = p % rows * step_m, j0 = p / rows * step_n;
+    for (int64_t j = j0; j < least(x->n, j0 + step_n); j += t->NR)
+      for (int64_t i = i0; i < least(x->m, i0 + step_m); i += t->MR)
+        tile(t, g, x, i, j);
   }
 }
 
@@ -123,13 +153,12 @@ int gemm_packed_serves(int64_t M, int64_t N) {
 
 /* Blocks are packed into two buffers in turn, so that a thread which finds the one before shared out packs on. */
 atoll_err gemm_packed(int threads, const gemm_product *g) {
-  const struct cpu_vec *v = cpu_vec_best();
   if (g->M == 0 || g->N == 0)
     return ATOLL_OK;
   int64_t inner = g->K > 0 ? parts(g->K, parts(g->K, INNER)) : 1;
+  const tiles t = g->xsmm && g->K > 0 ? xsmm_tiles(g, inner) : our_tiles();
   int64_t m = least(g->M, BLOCK_M), n = least(g->N, BLOCK_N);
-  int64_t a = (parts(m, v->gemm_rows) * v->gemm_rows) * inner,
-          b = (parts(n, v->gemm_columns) * v->gemm_columns) * inner;
+  int64_t a = (parts(m, t.MR) * t.MR) * inner, b = (parts(n, t.NR) * t.NR) * inner;
   a = parts(a, 16) * 16, b = parts(b, 16) * 16;
   int64_t turns = m < g->M || n < g->N || inner < g->K ? 2 : 1;
   int64_t size, sums = g->bf16_c && inner < g->K ? m * n : 0;
@@ -137,7 +166,7 @@ atoll_err gemm_packed(int threads, const gemm_product *g) {
   if (!buffer)
     return atoll_fail(ATOLL_NOMEM, "no memory to pack a product of %lld x %lld x %lld", (long long)g->M,
                       (long long)g->N, (long long)g->K);
-  int64_t tasks = parts(g->M, CPU_PANELS * v->gemm_rows) * parts(g->N, TASK_N), turn = 0;
+  int64_t tasks = parts(g->M, CPU_PANELS * t.MR) * parts(g->N, TASK_N), turn = 0;
 #pragma omp parallel num_threads(tasks < threads ? (int)tasks : threads) firstprivate(turn)
   for (int64_t n0 = 0; n0 < g->N; n0 += BLOCK_N)
     for (int64_t m0 = 0; m0 < g->M; m0 += BLOCK_M)
@@ -145,8 +174,8 @@ atoll_err gemm_packed(int threads, const gemm_product *g) {
         block x = {.m0 = m0, .m = least(BLOCK_M, g->M - m0), .n0 = n0, .n = least(BLOCK_N, g->N - n0)};
         x.k0 = k0, x.k = least(inner, g->K - k0), x.first = k0 == 0, x.last = k0 + x.k == g->K;
         x.a = buffer + turn * (a + b), x.b = x.a + a, x.sums = buffer + turns * (a + b);
-        pack(v, g, &x);
-        compute(v, g, &x);
+        pack(&t, g, &x);
+        compute(&t, g, &x);
         turn = turns - 1 - turn;
       }
   give_buffer(buffer, size);

@@ -9,7 +9,11 @@
 #include "gemm_impl.h"
 #include "kernel_impl.h"
 
-static const char *const libraries[] = {"onednn", "openblas", "packed", "fma-loop"};
+static const char *const libraries[] = {"onednn", "openblas", "packed",
+#ifdef ATOLL_HAVE_LIBXSMM
+                                        "libxsmm",
+#endif
+                                        "fma-loop"};
 #define LIBRARIES ((int)(sizeof libraries / sizeof libraries[0]))
 
 int atoll_gemm_library(int i, const char **name) {
@@ -18,6 +22,8 @@ int atoll_gemm_library(int i, const char **name) {
   *name = libraries[i];
   return 1;
 }
+
+int atoll_gemm_ways(void) { return GEMM_WAYS; }
 
 static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A, float **B, float **C) {
   const int64_t sizes[] = {M * K, N * K, M * N};
@@ -67,8 +73,10 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   while (library && which < LIBRARIES && strcmp(libraries[which], library))
     which++;
   if (!library || which == LIBRARIES)
-    return atoll_fail(ATOLL_USAGE, "GEMM library '%s' is unknown; known are onednn, openblas, packed, fma-loop",
-                      library ? library : "");
+    return atoll_fail(
+        ATOLL_USAGE,
+        "GEMM library '%s' is unknown; known are onednn, openblas, packed, libxsmm where built with it, fma-loop",
+        library ? library : "");
   if (M < 1 || N < 1 || K < 1 || threads < 1 || repetitions < 1)
     return atoll_fail(ATOLL_USAGE,
                       "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive",
@@ -85,14 +93,14 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   float *A, *B, *C;
   ATOLL_TRY(buffers(M, N, K, threads, &A, &B, &C));
   gemm_call call = which == GEMM_OPENBLAS ? gemm_openblas : gemm_onednn;
-  const gemm_product packed = {M, N, K, {A, K, 1, 0}, {B, K, 1, 0}, C, N, 0, 0, NULL};
+  const gemm_product packed = {M, N, K, {A, K, 1, 0}, {B, K, 1, 0}, C, N, 0, 0, NULL, which != GEMM_PACKED};
   atoll_err err = ATOLL_OK;
   int before = omp_get_max_threads();
   /* A library two ways: our blocks, and its own threads. The first turn of each pays page faults and code generation.
    */
   for (int r = 0; r < 2 * (repetitions + 1) && err == ATOLL_OK; r++) {
     double t = atoll_clock_now();
-    if (which == GEMM_PACKED) {
+    if (gemm_packs(which)) {
       err = gemm_packed(threads, &packed);
     } else if (r % 2 == 0) {
       err = gemm_blocked(call, threads, 0, 1, M, N, K, A, K, B, K, 0, C, N, NULL);
@@ -118,7 +126,7 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
 
 /* One product of n x n matrices, as the kernels of that type compute it. */
 static atoll_err square_product(int threads, int dtype, int64_t n, const float *A, const float *B, float *C) {
-  const gemm_product g = {n, n, n, {A, n, 1, 1}, {B, n, 1, 1}, C, n, 0, 1, NULL};
+  const gemm_product g = {n, n, n, {A, n, 1, 1}, {B, n, 1, 1}, C, n, 0, 1, NULL, 0};
   return dtype == ATOLL_F32 ? cpu_gemm(threads, 0, 1, n, n, n, A, n, B, n, 0, C, n, NULL) : gemm_packed(threads, &g);
 }
 

@@ -1,5 +1,5 @@
-/** By whom the f32 products of the cpu kernels are computed: a library, or our own packed products. Whoever never asks
- * gets what a fixed rule says of the instruction set; results of two differ in the last bits. */
+/** By whom the f32 products of the cpu kernels are computed: a library, or our own packed products by either tile.
+ * Whoever never asks gets what a fixed rule says of the instruction set; results of two differ in the last bits. */
 #ifndef ATOLL_GEMM_H
 #define ATOLL_GEMM_H
 
@@ -11,7 +11,8 @@
 ATOLL_BEGIN_C
 
 /** Best GFLOP/s of a library for one GEMM shape, for benchmarks: library i of those compiled in ("onednn", "openblas",
- * "packed" (our own), "fma-loop"); 0 past the end. */
+ * "packed" (our own), "libxsmm" (our own with its
+ * tiles; where built with it), "fma-loop"); 0 past the end. */
 ATOLL_API int atoll_gemm_library(int i, const char **name);
 ATOLL_API atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
                                     double *best_gflops);
@@ -27,7 +28,9 @@ ATOLL_API atoll_err atoll_gemm_strided(int threads, int64_t M, int64_t N, int64_
  * everywhere; elsewhere the rate of f32 products is the ceiling of bf16 ones too. */
 ATOLL_API int atoll_gemm_bf16_units(void);
 
-enum { ATOLL_GEMM_WAYS = 3 }; /* the first of atoll_gemm_library(), which are those that can be chosen */
+/** How many can be chosen: the first of atoll_gemm_library(). */
+enum { ATOLL_GEMM_WAYS = 4 }; /* at most */
+ATOLL_API int atoll_gemm_ways(void);
 
 typedef struct atoll_gemm_choice {
   int way;                        /* of atoll_gemm_library() */
