@@ -20,8 +20,8 @@
 struct atoll_rundir {
   char *path;
   int attempt;
-  char began[64]; /* what attempts/aN says */
-  atoll_file_lock *lock;
+  char began[64];        /* what attempts/aN says */
+  atoll_file_lock *lock; /* NULL: lost to another job */
 };
 
 static const char *const folders[] = {"ckpt", "log", "attempts"};
@@ -86,7 +86,7 @@ fail:
   return err;
 }
 
-atoll_err atoll_rundir_keep(atoll_rundir *run) {
+static atoll_err keep(atoll_rundir *run) {
   char path[1150], *text = NULL;
   size_t bytes = 0;
   int retaken;
@@ -104,6 +104,15 @@ atoll_err atoll_rundir_keep(atoll_rundir *run) {
   free(text);
   return ours ? ATOLL_OK
               : atoll_fail(ATOLL_BUSY, "%s was removed, and made anew by another job, which ended since", run->path);
+}
+
+atoll_err atoll_rundir_keep(atoll_rundir *run) {
+  if (!run->lock)
+    return atoll_fail(ATOLL_BUSY, "%s has become another job's", run->path);
+  atoll_err err = keep(run);
+  if (err == ATOLL_BUSY) /* for good, whatever becomes of the other job */
+    atoll_file_lock_release(&run->lock);
+  return err;
 }
 
 int atoll_rundir_attempt(const atoll_rundir *run) { return run->attempt; }

@@ -22,7 +22,7 @@ ATOLL_API atoll_err atoll_rundir_open(const char *dir, atoll_rundir **out);
 ATOLL_API int atoll_rundir_attempt(const atoll_rundir *run);
 ATOLL_API const char *atoll_rundir_path(const atoll_rundir *run);
 /** Before something is saved: the directory is still this attempt's. One that was removed under way is made again; BUSY
- * when another job has it now, or had: nothing may be written into it any more. */
+ * when another job has it now, or had: nothing may be written into it any more, and every later call says so too. */
 ATOLL_API atoll_err atoll_rundir_keep(atoll_rundir *run);
 /** Releases the lock. */
 ATOLL_API void atoll_rundir_close(atoll_rundir **run);
