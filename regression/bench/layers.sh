@@ -31,5 +31,17 @@ rows = {r["policy"]: r for r in json.load(open("one.json"))["rows"]}
 assert sorted(rows) == ["eager", "tempo"] and rows["tempo"]["confirmed"] and "confirmed" not in rows["eager"], rows
 assert rows["tempo"]["confirmed_bytes"] == rows["tempo"]["bytes_measured"], rows
 PY
+# A run that is ended, here in the real step behind eager's row, leaves the rows it had in a file that is whole.
+"$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --dtype f32 --policy exact20 --json ended.json >"$ATOLL_LAST_OUT" 2>&1 </dev/null &
+bench=$!
+while kill -0 $bench 2>/dev/null && ! [ -s ended.json ]; do sleep 0.05; done
+kill -9 $bench || fail "it ended by itself: $(cat "$ATOLL_LAST_OUT")"
+wait $bench 2>/dev/null
+python3 - <<'PY' || fail "ended.json"
+import json
+t, whole = (json.load(open(f)) for f in ("ended.json", "one.json"))
+assert not t["complete"] and [r["policy"] for r in t["rows"]] == ["eager"] and t["rows"][0]["tokens_per_second"] > 0, t
+assert whole["complete"] and whole["parts"][0]["seconds"] > whole["parts"][0]["timing_seconds"] > 0, whole
+PY
 expect 64 "$(atoll atoll-bench)" layers --policy tempi
 says "tempo_flash"

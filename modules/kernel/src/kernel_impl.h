@@ -42,6 +42,15 @@ static inline atoll_attention_shape attention_shape_of(const atoll_attention_sha
   return full;
 }
 
+/* Of samples with padding, when their turn comes: lengths are read then. */
+static inline atoll_err attention_check_lengths(const atoll_attention_shape *s) {
+  for (int64_t b = 0; s->lengths && b < s->B; b++)
+    if (s->lengths[b] < 1 || s->lengths[b] > s->S)
+      return atoll_fail(ATOLL_CORRUPT, "length of sample %lld is %ld, expected 1..%lld", (long long)b,
+                        (long)s->lengths[b], (long long)s->S);
+  return ATOLL_OK;
+}
+
 /* Angle per position of pair i of a head (kernel.h, atoll_rope). */
 static inline double rope_frequency(const atoll_rope *r, int64_t i, int64_t head_dim) {
   double f = pow(r->theta, -2.0 * (double)i / (double)head_dim);

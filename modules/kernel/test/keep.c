@@ -244,9 +244,30 @@ static void coded_nan(void **state) {
   }
 }
 
+/* A sample without a key, or with more keys than tokens, is refused, as by attention_forward(). */
+static void coded_lengths(void **state) {
+  (void)state;
+  const int32_t wrong[] = {0, 6};
+  for (int i = 0; i < 2; i++) {
+    struct bench b = bench_open("cpu", "cpu", 2);
+    float x[10] = {0}, o[10], unit[5];
+    uint16_t code[25];
+    atoll_attention_shape s = {
+        .B = 1, .S = 5, .heads = 1, .head_dim = 2, .scale = 1, .both_ways = 1, .lengths = wrong + i};
+    atoll_attention_kept coded = {.code = code, .unit = unit};
+    atoll_drop none = {0};
+    atoll_err err = b.k->keep->attention_coded(b.queue, x, x, x, o, &coded, &s, &none);
+    if (err == ATOLL_OK)
+      err = atoll_queue_sync(b.queue);
+    assert_int_equal(err, ATOLL_CORRUPT);
+    assert_non_null(strstr(atoll_err_message(), "expected 1..5"));
+    bench_close(&b);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(root_of_gelu), cmocka_unit_test(published_form),
-                                     cmocka_unit_test(eight_bits), cmocka_unit_test(coded_attention),
-                                     cmocka_unit_test(coded_nan)};
+                                     cmocka_unit_test(eight_bits),   cmocka_unit_test(coded_attention),
+                                     cmocka_unit_test(coded_nan),    cmocka_unit_test(coded_lengths)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
