@@ -11,6 +11,7 @@
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "atoll/agree.h"
 #include "atoll/clock.h"
@@ -35,6 +36,19 @@ static void fill(problem *p) {
     uint32_t bits = (uint32_t)i * UINT32_C(2654435761);
     p->table[i] = (float)(bits >> 8) / (float)(1 << 24) - 0.5f;
   }
+}
+
+/* Large memory, in huge pages where there are any, as programs have it: rates depend on that. Freed by free(). */
+static float *large(int64_t count) {
+  enum { HUGE_PAGE = 1 << 21 };
+  const size_t bytes = (size_t)count * sizeof(float) + 64;
+  float *x =
+      bytes < HUGE_PAGE ? malloc(bytes) : aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+#ifdef MADV_HUGEPAGE
+  if (x && bytes >= HUGE_PAGE)
+    (void)madvise(x, bytes, MADV_HUGEPAGE); /* a wish only */
+#endif
+  return x;
 }
 
 /* ---- padded: a cache of all T places, scores of all of them, a mask ---- */
@@ -88,8 +102,7 @@ static void run_padded(const problem *p, int64_t begin, int64_t end, float *cach
 /* A cached place costs the same whether it is seen or not, so a part of the tokens is enough: milliseconds of one. */
 static atoll_err time_padded(const problem *p, int64_t tokens, float *total, double *ms) {
   const int64_t half = p->batch * HEADS * p->length * WIDTH;
-  float *cache = malloc((size_t)(2 * half) * sizeof *cache),
-        *score = malloc((size_t)(p->batch * HEADS * p->length) * sizeof *score);
+  float *cache = large(2 * half), *score = malloc((size_t)(p->batch * HEADS * p->length) * sizeof *score);
   if (!cache || !score) {
     free(cache);
     free(score);
@@ -245,7 +258,7 @@ FAST static float add_up(const float *x, int64_t n) {
 /* Bytes a second that threads read from a buffer of this size, each its part. */
 atoll_err decode_read_rate(int64_t bytes, int threads, double *rate) {
   int64_t n = bytes / (int64_t)sizeof(float), rounds = (INT64_C(256) << 20) / bytes + 1;
-  float *x = malloc((size_t)(n * (int64_t)sizeof *x) + 64);
+  float *x = large(n);
   if (!x)
     return atoll_fail(ATOLL_NOMEM, "a buffer of %lld bytes", (long long)bytes);
   for (int64_t i = 0; i < n; i++)
@@ -265,18 +278,42 @@ atoll_err decode_read_rate(int64_t bytes, int threads, double *rate) {
   return ATOLL_OK;
 }
 
-/* Bytes of keys and values that a token sees, on average over a text. */
-static double seen_bytes(const problem *p) {
-  double places = 0;
-  for (int64_t t = 0; t < p->length; t++)
-    places += (double)(p->window && t + 1 > p->window ? p->window : t + 1);
-  return 2 * sizeof(float) * (double)row_of(p) * places / (double)p->length;
+/* Bytes of keys and values that token t sees. */
+static int64_t seen_bytes(const problem *p, int64_t t) {
+  return 2 * (int64_t)sizeof(float) * row_of(p) * (p->window && t + 1 > p->window ? p->window : t + 1);
+}
+
+/* The least milliseconds that a token's reads take, on average over a text: a text's working set grows through the
+ * caches, whose rates differ several times, so that rates are measured for some lengths and tokens in between take the
+ * time of both. *rate: bytes a second that this is. */
+static atoll_err read_bound(const problem *p, double *ms, double *rate) {
+  enum { SAMPLES = 8, LEAST = 1 << 16, MOST_BYTES = 1 << 29 };
+  const int64_t grown = p->window && p->window < p->length ? p->window : p->length; /* after these all see the same */
+  double seconds = 0, bytes = 0, before = 0;
+  for (int k = 1; k <= SAMPLES; k++) {
+    double r;
+    const int64_t from = grown * (k - 1) / SAMPLES, to = grown * k / SAMPLES, most = seen_bytes(p, to - 1);
+    ATOLL_TRY(decode_read_rate(most < LEAST ? LEAST : most < MOST_BYTES ? most : MOST_BYTES, (int)p->threads, &r));
+    before = before > 0 ? before : r;
+    for (int64_t t = from; t < to; t++) {
+      const double far = (double)(t + 1 - from) / (double)(to - from);
+      seconds += (double)seen_bytes(p, t) * ((1 - far) / before + far / r);
+      bytes += (double)seen_bytes(p, t);
+    }
+    before = r;
+  }
+  seconds += (double)(p->length - grown) * (double)seen_bytes(p, grown) / before;
+  bytes += (double)(p->length - grown) * (double)seen_bytes(p, grown);
+  *ms = 1e3 * seconds / (double)p->length;
+  *rate = bytes / seconds;
+  return ATOLL_OK;
 }
 
 /* ---- rows ---- */
 
 typedef struct figures {
-  double tiled[MOST], padded[MOST], rate, dram;
+  double tiled[MOST], padded[MOST];
+  double bound, rate, dram; /* milliseconds; bytes a second */
   double error;
 } figures;
 
@@ -296,7 +333,7 @@ static atoll_err measure(problem *p, const tiled *t, int64_t repeats, figures *f
   const double places = (double)p->length * (double)p->batch * HEADS;
   int64_t tokens = (int64_t)fmin((double)p->length, fmax(8, padded_places / places));
   float *total = calloc((size_t)row_of(p), sizeof *total);
-  double ms = 0, working = fmin(seen_bytes(p), 1 << 30);
+  double ms = 0;
   atoll_err err = total ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "a row of outputs");
   f->error = NAN;
   for (int64_t k = 0; k <= repeats && err == ATOLL_OK; k++) { /* the first round warms up */
@@ -309,7 +346,7 @@ static atoll_err measure(problem *p, const tiled *t, int64_t repeats, figures *f
       f->error = largest_difference(p->total, total, row_of(p));
   }
   if (err == ATOLL_OK)
-    err = decode_read_rate((int64_t)working, (int)p->threads, &f->rate);
+    err = read_bound(p, &f->bound, &f->rate);
   if (err == ATOLL_OK)
     err = decode_read_rate(INT64_C(512) << 20, (int)p->threads, &f->dram);
   if (err == ATOLL_OK && f->error > tolerance)
@@ -333,7 +370,7 @@ static void set(json_t *row, const char *key, double v) {
 static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repeats, json_t *peers, json_t *rows) {
   static const char *const keys[] = {"T", "window", "batch", "threads", NULL};
   double ms = bench_median(f->tiled, (int)repeats), padded = bench_median(f->padded, (int)repeats);
-  double fraction = seen_bytes(p) / (1e-3 * ms) / f->rate;
+  double fraction = f->bound / ms;
   json_t *row =
       json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window,
                 "batch", (json_int_t)p->batch, "block", (json_int_t)p->block, "dtype", "f32", "threads",
