@@ -457,18 +457,21 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   int size;
   json_t *peers = NULL, *rows = json_array();
   atoll_comm *comm = NULL;
+  const char *part = atoll_cli_value(cli, "part");
   (void)job;
   (void)opts;
+  if (part && strcmp(part, "attention") != 0 && strcmp(part, "model") != 0 && strcmp(part, "compile") != 0)
+    return atoll_fail(ATOLL_USAGE, "--part %s: expected attention, model or compile", part);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   atoll_err err = size > 1 ? atoll_comm_create(MPI_COMM_WORLD, "keys", NULL, &comm) : ATOLL_OK;
   if (err == ATOLL_OK)
     err = atoll_agree(MPI_COMM_WORLD, bench_rows(cli, "peers", &peers));
-  if (err == ATOLL_OK)
+  if (err == ATOLL_OK && (!part || strcmp(part, "attention") == 0))
     err = sweep(cli, comm, peers, rows);
   if (out)
     json_object_set(out, "rows", rows);
   if (err == ATOLL_OK && size == 1) /* the model is one rank's */
-    err = decode_models(cli, out);
+    err = decode_models(cli, part, out);
   if (comm)
     atoll_comm_destroy(&comm);
   json_decref(rows);

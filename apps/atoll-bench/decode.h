@@ -7,7 +7,7 @@
 /* Bytes a second that threads read from a buffer of this size. */
 atoll_err decode_read_rate(int64_t bytes, int threads, double *rate);
 /* A small Llama: milliseconds a token over --model-lengths, --windows and --batches, and compile times over --layers.
- * Adds "model" and "compile" to out (or NULL). */
-atoll_err decode_models(const atoll_cli *cli, json_t *out);
+ * part: "model" or "compile" alone, or NULL. Adds "model" and "compile" to out (or NULL). */
+atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *out);
 
 #endif

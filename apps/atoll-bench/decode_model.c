@@ -160,14 +160,16 @@ static atoll_err with_empty_cache(const atoll_cli *cli, const atoll_rec_model_pa
   return err != ATOLL_OK ? err : removed;
 }
 
-atoll_err decode_models(const atoll_cli *cli, json_t *out) {
+atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *out) {
   int64_t block, threads;
   ATOLL_TRY(bench_count(cli, "block", 128, 0, 1 << 20, &block));
   ATOLL_TRY(bench_count(cli, "threads", 1, 1, 1024, &threads));
   const atoll_rec_model_params p = {.block = block, .threads = (int)threads};
   json_t *model = json_array(), *compile = json_array();
-  atoll_err err = sweep(cli, &p, model);
-  if (err == ATOLL_OK)
+  atoll_err err = ATOLL_OK;
+  if (!part || strcmp(part, "model") == 0)
+    err = sweep(cli, &p, model);
+  if (err == ATOLL_OK && (!part || strcmp(part, "compile") == 0))
     err = with_empty_cache(cli, &p, compile);
   if (out) {
     json_object_set(out, "model", model);

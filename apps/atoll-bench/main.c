@@ -57,6 +57,7 @@ static const atoll_cli_flag flags[] = {
     {"iterations", "N", "rl: of one timed run; default 5."},
     {"windows", "LIST", "decode: tokens that a token attends to, 0: all before it; default 0,512."},
     {"batches", "LIST", "decode: texts at a time; default 1,4."},
+    {"part", "NAME", "decode: only attention, model (a small Llama) or compile (its compile times)."},
     {"model-lengths", "LIST", "decode: tokens of a small Llama; default 512."},
     {"layers", "LIST", "decode: layers of the small Llama whose compilation is timed; default 4,64."},
     {"threads", "N", "decode: of each row; default 1."},

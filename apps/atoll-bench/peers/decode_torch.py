@@ -12,14 +12,19 @@ import os
 from peer import PERIOD, decode_inputs, decode_options, emit, median_seconds, peak_rss_bytes
 
 
-def eager(torch, length, window, table):
+def spread(length, tokens):
+    """Positions of which each stands for length / tokens others: a token's cost grows with what it sees."""
+    return [(2 * k + 1) * length // (2 * tokens) for k in range(tokens)]
+
+
+def eager(torch, length, window, table, tokens):
     attention = torch.nn.functional.scaled_dot_product_attention
     _, _, batch, heads, dim = table.shape
 
     def decode():
         keys, values = torch.zeros(2, batch, heads, length, dim).unbind()
         total = torch.zeros(batch, heads, 1, dim)
-        for t in range(length):
+        for t in range(length) if tokens == length else spread(length, tokens):
             q, k, v = table[:, t % PERIOD].unbind()
             keys[:, :, t], values[:, :, t] = k, v
             first = max(0, t - window + 1) if window else 0
@@ -29,7 +34,7 @@ def eager(torch, length, window, table):
     return decode
 
 
-def compiled(torch, length, window, table):
+def compiled(torch, length, window, table, tokens):
     attention = torch.nn.functional.scaled_dot_product_attention
     _, _, batch, heads, dim = table.shape
     slots = torch.arange(length)
@@ -48,7 +53,7 @@ def compiled(torch, length, window, table):
     def decode():
         keys, values = torch.zeros(batch, heads, length, dim), torch.zeros(batch, heads, length, dim)
         total = torch.zeros(batch, heads, 1, dim)
-        for t in range(length):
+        for t in range(tokens):
             total += token(keys, values, *table[:, t % PERIOD].unbind(), positions[t])
         return total
 
@@ -68,12 +73,13 @@ def main():
                 for batch in a.batches:
                     table = torch.from_numpy(decode_inputs(batch, a.heads, a.head_dim))
                     for name, make in (("eager", eager), ("compiled", compiled)):
-                        run = make(torch, length, window, table)
+                        tokens = min(a.tokens or length, length)
+                        run = make(torch, length, window, table, tokens)
                         first, seconds = median_seconds(run, a.repeat)
                         rows.append({
                             "program": f"torch {torch.__version__} {name}", "T": length, "window": window,
-                            "batch": batch, "threads": a.threads, "ms_per_token": seconds * 1e3 / length,
-                            "compile_seconds": max(0.0, first - seconds), "checksum": float(run().sum()),
+                            "batch": batch, "threads": a.threads, "ms_per_token": seconds * 1e3 / tokens,
+                            "compile_seconds": max(0.0, first - seconds), "checksum": float(run().sum()) if tokens == length else None,
                             "peak_kv_bytes": 2 * 4 * batch * a.heads * a.head_dim * length,
                             "peak_rss_bytes": peak_rss_bytes()})
     emit(rows, a.json)

@@ -29,6 +29,8 @@ def decode_options(description):
     p.add_argument("--lengths", type=numbers, default=[512, 2048, 8192], help="T")
     p.add_argument("--windows", type=numbers, default=[0, 512], help="0: causal")
     p.add_argument("--batches", type=numbers, default=[1, 4])
+    p.add_argument("--tokens", type=int, default=0,
+                   help="time no more than so many of the T, which differ no more than a mean over them shows; 0: all")
     p.add_argument("--heads", type=int, default=8)
     p.add_argument("--head-dim", type=int, default=64)
     return p

@@ -51,6 +51,7 @@ PASS(cases)
 PASS(domains)
 PASS(simplify)
 PASS(lift)
+PASS(pads)
 PASS(groups)
 #undef PASS
 static atoll_err run_gradients(rt_graph *g, const atoll_rec_params *p) {
@@ -68,11 +69,11 @@ static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return 
 static const pass passes[] = {
     {"cases", 0, run_cases},       {"domains", 0, run_domains}, {"gradients", 0, run_gradients},
     {"simplify", 1, run_simplify}, {"tile", 1, run_tile},       {"vectorize", 1, run_vectorize},
-    {"lift", 1, run_lift},         {"groups", 1, run_groups},
+    {"lift", 1, run_lift},         {"pads", 1, run_pads},       {"groups", 1, run_groups},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return "simplify,tile,vectorize,lift,groups,donate"; }
+const char *atoll_rec_passes(void) { return "simplify,tile,vectorize,lift,pads,groups,donate"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 

@@ -273,6 +273,21 @@ static void gathered_view(rt_emitter *em, const rt_edge *e, const char *point[RT
   dense_strides(em, o, 0);
 }
 
+/* The value at a point, or the source's padding. */
+static const char *padded_pointer(rt_emitter *em, const rt_edge *e, const char *const point[RT_DIMS]) {
+  const atoll_rt *src = rt_src(em->g, e);
+  const char *type = rt_storage_type(src->dtype);
+  int w = em->names++;
+  rt_know(em, rt_text(em, "const %s *", type), rt_text(em, "w%d", w));
+  rt_line(em, "const %s *w%d = (const %s *)r->pad[%d];", type, w, type, src->id);
+  rt_open(em, "if (%s)", rt_expression(em, e->cond, NULL));
+  rt_scope scope = rt_scope_open(em);
+  rt_line(em, "w%d = %s;", w, rt_value_pointer(em, src, point));
+  rt_scope_close(em, scope);
+  rt_close(em);
+  return rt_text(em, "w%d", w);
+}
+
 static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
   const atoll_rt *src = rt_src(em->g, e);
   rt_operand o = {.kind = RT_MEMORY, .dtype = src->dtype};
@@ -297,6 +312,12 @@ static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
   for (int d = 0; d < em->g->dims; d++)
     if (rt_has(src, d))
       point[d] = rt_expression(em, e->item[d].lo, NULL);
+  if (e->cond) {
+    o.base = padded_pointer(em, e, point);
+    o.dense = 1;
+    dense_strides(em, &o, 0);
+    return o;
+  }
   if (src->op == RT_INPUT) {
     rt_operand strided = o;
     input_view(em, e, point, &strided);
@@ -315,7 +336,7 @@ static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
 }
 
 static int same_view(const rt_emitter *em, const rt_edge *a, const rt_edge *b) {
-  if (a->src != b->src)
+  if (a->src != b->src || a->cond != b->cond)
     return 0;
   for (int d = 0; d < em->g->dims; d++)
     if (rt_has(rt_src(em->g, a), d) && (a->item[d].lo != b->item[d].lo || a->item[d].hi != b->item[d].hi))

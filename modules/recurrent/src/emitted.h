@@ -41,6 +41,7 @@ struct rt_run {
   const rt_slots *store;    /* by node */
   const void *const *input; /* by node */
   const int64_t *bound;     /* by dimension */
+  const void *const *pad;   /* by node: one value of its padding */
   int threads;
   char *top, *end, *base; /* workspace of the statement at hand */
   /* All of these return 0, or an error that ends the run; take and more NULL after one. */

@@ -224,6 +224,10 @@ void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value) {
   char label[96];
   const char *name = x->name ? x->name : "";
   const atoll_sym *cond = NULL;
+  if (value->op == RT_CONST && value->g == g && value->axes == 0 && x->axes > 0)
+    value = rt_expand(value, x->axes, x->shape);
+  if (!value)
+    return;
   if (x->op != RT_MERGE)
     (void)rt_refuse(g, ATOLL_USAGE, "%s is not defined by cases", rt_label(x, label, sizeof label));
   else if (value->g != g)

@@ -417,6 +417,8 @@ void rt_print_node(const atoll_rt *x, FILE *out) {
   fprintf(out, "] = %s", rt_op_name(x->op));
   if (x->op == RT_CONST || x->op == RT_PAD)
     fprintf(out, " %g", x->value);
+  if (x->padded)
+    fprintf(out, " padded with %g", x->pad);
   if (x->spec)
     fprintf(out, " %s", x->spec);
   if (x->expr) {

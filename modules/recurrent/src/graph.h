@@ -8,7 +8,8 @@
  * Expressions are libcore's, over the variables d (dimensions, "t"), bounds ("T", only those given at run; others are
  * constants) and positions along axes ("_0", "_1" ...; in EVAL, PICK and RAND).
  *
- * Of a MERGE the first input whose condition holds is the value. No other edge has a condition.
+ * Of a MERGE the first input whose condition holds is the value. Any other edge that has a condition reads the source's
+ * padding where it does not hold (pads.c).
  *
  * Passes change a clone of the user's graph in place. Nodes never move; ids are positions in `node`, NULL where a node
  * was removed. Memory of nodes, names and edges belongs to the graph until it is destroyed. */
@@ -83,7 +84,7 @@ typedef struct rt_item {
 typedef struct rt_edge {
   int src;
   rt_item item[RT_DIMS]; /* for the dimensions of the source's domain */
-  const atoll_sym *cond; /* of a case; NULL elsewhere */
+  const atoll_sym *cond; /* of a case, or of a padded source; NULL elsewhere */
   const char *text;      /* the index or condition as the user wrote it, or NULL; for messages */
 } rt_edge;
 
@@ -109,6 +110,8 @@ struct atoll_rt {
   int axis, picks;
   int normal, serial;
   int accumulates; /* made by differentiation; like cases, where recurrences pass */
+  int padded;      /* edges read pad beyond the points that it has: one value of that number is stored besides */
+  double pad;
   const char *spec;
   int group; /* 1 + id of the node whose statement computes this one; 0: its own. See groups.c */
   atoll_rt_fn fn;

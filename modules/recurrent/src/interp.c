@@ -268,9 +268,28 @@ static atoll_err allocate(rt_value *v) {
   return v->data ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for a value of %lld elements", (long long)v->count);
 }
 
+/* One value of a source's padding. */
+static atoll_err padding(const atoll_rt *src, const rt_env *env, view *out) {
+  view y = {.owned = 1};
+  y.v.dtype = src->dtype;
+  y.v.axes = src->axes;
+  for (int k = 0; k < src->axes; k++)
+    ATOLL_TRY(rt_eval(src->g, src->shape[k], env, &y.v.shape[k]));
+  ATOLL_TRY(allocate(&y.v));
+  for (int64_t i = 0; i < y.v.count; i++)
+    y.v.data[i] = rt_round(src->dtype, src->pad);
+  *out = y;
+  return ATOLL_OK;
+}
+
 static atoll_err gather(rt_interp *it, const atoll_rt *x, const rt_edge *e, const rt_env *env, view *out) {
   const atoll_rt *src = rt_src(it->g, e);
+  int64_t holds = 1;
   window w;
+  if (x->op != RT_MERGE && e->cond)
+    ATOLL_TRY(rt_eval(it->g, e->cond, env, &holds));
+  if (!holds)
+    return padding(src, env, out);
   ATOLL_TRY(resolve(it, x, e, env, &w));
   const rt_value *one = NULL;
   int64_t q[RT_DIMS], i = 0;

@@ -20,7 +20,7 @@
 /* Where one of these fails, a field was added: write and read it below. */
 #define SAME_SIZE(type, bytes)                                                                                         \
   _Static_assert(sizeof(void *) != 8 || sizeof(type) == (bytes), #type " has a field that kept.c does not know")
-SAME_SIZE(struct atoll_rt, 336);
+SAME_SIZE(struct atoll_rt, 344);
 SAME_SIZE(rt_edge, 152);
 SAME_SIZE(rt_dim, 48);
 SAME_SIZE(rt_tree, 128);
@@ -245,6 +245,8 @@ static void node(stream *f, atoll_rt *x) {
   NUMBER(f, x->normal);
   NUMBER(f, x->serial);
   NUMBER(f, x->accumulates);
+  NUMBER(f, x->padded);
+  raw(f, &x->pad, sizeof x->pad);
   x->spec = text(f, x->spec);
   NUMBER(f, x->group);
   function(f, x);

@@ -178,6 +178,7 @@ typedef struct runtime {
   int olds;
   int64_t bound[RT_DIMS];
   const void **input;
+  void **pad; /* per node: one value of its padding */
   atoll_err err;
 } runtime;
 
@@ -551,15 +552,40 @@ static int error(const rt_run *r) { return ((const runtime *)(const void *)r)->e
 
 /* ---- runs ---- */
 
-/* What a device reads is in its memory: a copy, which the run owns. */
-static atoll_err copy_input(runtime *rt, const atoll_rt *x) {
+/* Elements of a value whose shape is the same at all points. */
+static atoll_err count_elements(const runtime *rt, const atoll_rt *x, int64_t *count) {
   rt_env env = {{0}, {0}, {0}, {0}};
-  int64_t count = 1, extent;
+  int64_t extent;
+  *count = 1;
   memcpy(env.bound, rt->bound, sizeof env.bound);
   for (int k = 0; k < x->axes; k++) {
     ATOLL_TRY(rt_eval(rt->g, x->shape[k], &env, &extent));
-    count *= extent;
+    *count *= extent;
   }
+  return ATOLL_OK;
+}
+
+/* What is read beyond the points that there are, once for all of them. */
+static atoll_err fill_pads(runtime *rt) {
+  for (int i = 0; i < rt->g->nodes; i++) {
+    const atoll_rt *x = rt->g->node[i];
+    int64_t count;
+    if (!x || !x->padded)
+      continue;
+    ATOLL_TRY(count_elements(rt, x, &count));
+    rt->pad[i] = allocate(rt->pool.device, (count + 1) * (int64_t)atoll_dtype_bytes(x->dtype));
+    if (!rt->pad[i])
+      return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld elements", (long long)count);
+    for (int64_t k = 0; k < count; k++)
+      rt_store(x->dtype, rt->pad[i], k, rt_round(x->dtype, x->pad));
+  }
+  return ATOLL_OK;
+}
+
+/* What a device reads is in its memory: a copy, which the run owns. */
+static atoll_err copy_input(runtime *rt, const atoll_rt *x) {
+  int64_t count;
+  ATOLL_TRY(count_elements(rt, x, &count));
   for (int d = 0; d < rt->g->dims; d++)
     count *= rt_has(x, d) ? rt->bound[d] : 1;
   count *= (int64_t)atoll_dtype_bytes(x->dtype);
@@ -598,10 +624,11 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
   rt->gift = calloc(nodes, sizeof *rt->gift);
   rt->input = calloc(nodes, sizeof *rt->input);
   rt->copied = calloc(nodes, sizeof *rt->copied);
+  rt->pad = calloc(nodes, sizeof *rt->pad);
   rt->space = allocate(rt->pool.device, room);
   rt->fault = allocate(rt->pool.device, 4 * sizeof *rt->fault);
-  int ok =
-      rt->copied && rt->fault && rt->store && rt->keys && rt->dims && rt->block && rt->gift && rt->input && rt->space;
+  int ok = rt->copied && rt->pad && rt->fault && rt->store && rt->keys && rt->dims && rt->block && rt->gift &&
+           rt->input && rt->space;
   for (int i = 0; ok && i < rt->g->nodes; i++) {
     const atoll_rt *x = rt->g->node[i];
     rt_block b = x ? rt_block_of(rt->g, x) : (rt_block){-1, 1};
@@ -621,10 +648,12 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   ATOLL_TRY(rt_bounds(rt->g, bindings, n, rt->bound));
   ATOLL_TRY(bind_inputs(rt, bindings, n));
+  ATOLL_TRY(fill_pads(rt));
   rt->fault[0] = 0;
   rt->r = (rt_run){.store = rt->store,
                    .input = rt->input,
                    .bound = rt->bound,
+                   .pad = (const void *const *)rt->pad,
                    .threads = p->threads,
                    .top = rt->space,
                    .end = rt->space + room,
@@ -681,6 +710,9 @@ static void destroy(runtime *rt) {
   for (int i = 0; rt->copied && i < rt->g->nodes; i++)
     deallocate(rt->pool.device, rt->copied[i]);
   free(rt->copied);
+  for (int i = 0; rt->pad && i < rt->g->nodes; i++)
+    deallocate(rt->pool.device, rt->pad[i]);
+  free(rt->pad);
   for (int k = 0; k < rt->olds; k++)
     deallocate(rt->pool.device, rt->old[k]);
   free(rt->old);

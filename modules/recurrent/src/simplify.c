@@ -57,9 +57,7 @@ static int compose_item(rt_graph *g, const rt_edge *e, const atoll_rt *m, const 
   return 1;
 }
 
-/* e read through the view m, as an edge to m's source; 0 when that is not one edge. */
-static int compose(rt_graph *g, const rt_edge *e, const atoll_rt *m, rt_edge *out) {
-  const rt_edge *f = &m->in[0];
+int rt_compose(rt_graph *g, const rt_edge *e, const atoll_rt *m, const rt_edge *f, rt_edge *out) {
   const atoll_rt *src = rt_src(g, f);
   const atoll_sym *point[RT_DIMS];
   unsigned sliced = 0, found = 0;
@@ -97,7 +95,7 @@ static int fold_views(rt_graph *g) {
       rt_edge *e = &g->node[i]->in[k], folded;
       const atoll_rt *m = rt_src(g, e);
       if ((m->op != RT_IDENT && m->op != RT_DETACH) || m->in[0].src == m->id || m->id == i ||
-          !compose(g, e, m, &folded))
+          !rt_compose(g, e, m, &m->in[0], &folded))
         continue;
       rt_src(g, &folded)->accumulates |= m->accumulates;
       *e = folded;
@@ -232,7 +230,7 @@ static int pick_repeated(atoll_rt *x) {
   const atoll_rt *y = rt_src(g, e);
   const atoll_sym *shape[RT_AXES];
   rt_edge through;
-  if (y->op != RT_EXPAND || !compose(g, e, y, &through))
+  if (y->op != RT_EXPAND || !rt_compose(g, e, y, &y->in[0], &through))
     return 0;
   int axes = rt_view_shape(g, &through, shape), own = y->axes - x->picks;
   if (axes < 0 || axes > own)

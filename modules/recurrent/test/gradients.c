@@ -153,7 +153,7 @@ static atoll_rt *lstm(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
   atoll_rt *s = atoll_rec_tensor(c, "s", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
   atoll_rt *before_h = atoll_rec_tensor(c, "before_h", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
   atoll_rt *before_s = atoll_rec_tensor(c, "before_s", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
-  atoll_rt *zero = atoll_rt_scale(x, 0);
+  atoll_rt *zero = atoll_rec_const(c, ATOLL_F64, 0);
   atoll_rt_def(before_h, "t==0", zero);
   atoll_rt_def(before_h, "true", atoll_rt_at(h, "b,t-1"));
   atoll_rt_def(before_s, "t==0", zero);

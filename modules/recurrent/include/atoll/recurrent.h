@@ -77,7 +77,8 @@ ATOLL_API atoll_rt *atoll_rt_name(atoll_rt *x, const char *name);
 ATOLL_API atoll_rt *atoll_rec_tensor(atoll_rec *c, const char *name, atoll_dtype dtype, const char *domain,
                                      atoll_rt_shape shape);
 /** One more case. condition: over the dimensions of x's domain, or "true". value: its domain within x's, of x's shape
- *  and type. A case that earlier cases leave nothing is refused when the program is compiled. */
+ *  and type; a constant stands for a tensor of it. A case that earlier cases leave nothing is refused when the program
+ * is compiled. */
 ATOLL_API void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value);
 /** x at other points. The result's domain is what the index mentions. */
 ATOLL_API atoll_rt *atoll_rt_at(atoll_rt *x, const char *index);
