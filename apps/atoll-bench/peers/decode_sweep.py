@@ -6,7 +6,8 @@
 Each piece, one program at one length, window and batch, leaves a file in the folder --out and is not run again, so that
 a sweep that was stopped, or that had no more minutes, goes on where it was. Pieces of one row follow each other, so that
 what else a machine does meets all of them. Rows go from one text to many, and those that take longer than --seconds are
-left out and named. Peers are run by the Python that runs this script. The table is sweep.md and sweep.json in --out.
+left out and named. Peers are run by the Python that runs this script, which needs jax, torch and numpy. The table is
+sweep.md and sweep.json in --out.
 """
 import argparse
 import json
@@ -147,8 +148,8 @@ def main():
     with open(os.path.join(a.out, "log"), "a") as log:
         for program, length, window, batch in pieces(a):
             name = f"{program} at T {length}, window {window}, batch {batch}"
-            if program == "atoll" and seconds_of(length, window, batch) > a.seconds:
-                missing.append(f"left out: {name}: a run takes some {seconds_of(length, window, batch):.0f} s")
+            if seconds_of(length, window, batch) > a.seconds:
+                missing += [f"left out: {name}: {seconds_of(length, window, batch):.0f} s a run"] * (program == "atoll")
             elif time.monotonic() > ends and not load(a, program, length, window, batch):
                 missing.append(f"no time: {name}")
             elif not run(a, program, length, window, batch, log):

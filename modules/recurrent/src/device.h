@@ -8,6 +8,7 @@
 typedef struct rt_device rt_device;
 struct rt_device {
   int absent; /* kernels were compiled for a device that is not here: nothing below may be called but destroy() */
+  atoll_err (*enter)(rt_device *d); /* first of all, by the thread that calls the others: any may run a program */
   void *(*alloc)(rt_device *d, int64_t bytes);
   void (*release)(rt_device *d, void *p);
   /* n arguments of eight bytes each */

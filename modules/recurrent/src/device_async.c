@@ -85,6 +85,11 @@ static atoll_err carry_out(const task *t) {
   return ATOLL_OK;
 }
 
+static atoll_err enter(rt_device *d) {
+  (void)d;
+  return ATOLL_OK;
+}
+
 static atoll_err wait_all(rt_device *d) {
   async *a = (async *)(void *)d;
   atoll_err err = ATOLL_OK;
@@ -109,7 +114,7 @@ atoll_err rt_device_create_async(const rt_native *lib, rt_device **out) {
   async *a = calloc(1, sizeof *a);
   if (!a)
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
-  a->d = (rt_device){0, alloc, release, launch, copy, wait_all, destroy};
+  a->d = (rt_device){0, enter, alloc, release, launch, copy, wait_all, destroy};
   a->lib = lib;
   *out = &a->d;
   return ATOLL_OK;

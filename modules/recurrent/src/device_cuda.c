@@ -219,6 +219,11 @@ static atoll_err checked(int status, const char *what) {
   return atoll_fail(ATOLL_INTERNAL, "CUDA: %s: %s (%d)", what, text ? text : "unknown", status);
 }
 
+static atoll_err enter(rt_device *d) {
+  const cuda *c = (const cuda *)(const void *)d;
+  return checked(cu.current(c->context), "context");
+}
+
 static void *alloc(rt_device *d, int64_t bytes) {
   unsigned long long p = 0;
   (void)d;
@@ -256,7 +261,7 @@ static atoll_err wait_all(rt_device *d) {
 
 static void destroy(rt_device *d) {
   cuda *c = (cuda *)(void *)d;
-  if (c->module)
+  if (c->module && cu.current(c->context) == 0)
     (void)cu.unload(c->module);
   if (c->context)
     (void)cu.release(c->device);
@@ -300,7 +305,7 @@ atoll_err rt_device_create_cuda(const char *source, size_t bytes, int arch, rt_d
   cuda *c = calloc(1, sizeof *c);
   if (!c)
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
-  c->d = (rt_device){0, alloc, release, launch, copy, wait_all, destroy};
+  c->d = (rt_device){0, enter, alloc, release, launch, copy, wait_all, destroy};
   atoll_err err = arch ? prepare(c, source, bytes, arch) : start(c, source, bytes);
   if (err == ATOLL_OK)
     *out = &c->d;

@@ -729,7 +729,9 @@ static void destroy(runtime *rt) {
 atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_params *p, const atoll_rec_binding *bindings,
                          int n, int64_t *peak) {
   runtime rt = {.g = g, .pool.device = p->device};
-  atoll_err err = prepare(&rt, p, bindings, n);
+  atoll_err err = p->device ? p->device->enter(p->device) : ATOLL_OK;
+  if (err == ATOLL_OK)
+    err = prepare(&rt, p, bindings, n);
   if (err == ATOLL_OK && memchr(p->away, 1, (size_t)g->nodes))
     err = rt_away_create(p->folder, &rt.away);
   if (err == ATOLL_OK && program(&rt.r) != 0)

@@ -1,4 +1,8 @@
 /* Compiled programs are kept, and whatever is wrong with compiler or cache costs time, never the run. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+
 #include "atoll/file.h"
 #include "random_program.h"
 
@@ -76,6 +80,42 @@ static void without_a_folder_programs_are_compiled_each_time(void **state) {
   setenv("ATOLL_CACHE", "/dev/null/none", 1);
   for (int k = 0; k < 2; k++)
     assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+}
+
+/* A file of the cache that nobody used for some seconds. */
+static void leave(const char *name, size_t bytes, int seconds, char *path, size_t n) {
+  char *data = calloc(bytes, 1);
+  const struct timespec then = {.tv_sec = time(NULL) - seconds};
+  assert_non_null(data);
+  assert_ok(atoll_path_join(path, n, folder, name));
+  assert_ok(atoll_file_publish(path, data, bytes));
+  assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){then, then}, 0), 0);
+  free(data);
+}
+
+/* Files go by when they were used last, and only as many as must. */
+static void what_is_kept_is_bounded(void **state) {
+  char first[1024], second[1024], old[1024], other[1024];
+  const int day = 24 * 3600;
+  (void)state;
+  setenv("ATOLL_CACHE_MB", "1", 1);
+  assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+  leave("program-1.so", 600000, 2000, first, sizeof first);
+  leave("program-2.so", 600000, 1000, second, sizeof second);
+  leave("schedule-3", 10, 91 * day, old, sizeof old);
+  leave("measured", 1200000, 99 * day, other, sizeof other); /* of somebody else */
+  assert_engine(WITH(.flags = "-O1"), "compiled: from ");    /* nothing is written */
+  assert_true(atoll_file_exists(first) && atoll_file_exists(old));
+  assert_engine(WITH(.flags = "-O0"), "compiled: compiled by");
+  assert_false(atoll_file_exists(first));
+  assert_false(atoll_file_exists(old));
+  assert_true(atoll_file_exists(second) && atoll_file_exists(other));
+  assert_engine(WITH(.flags = "-O1"), "compiled: from ");
+  setenv("ATOLL_CACHE_MB", "0", 1);
+  assert_engine(WITH(.flags = "-O2"), "compiled: compiled by");
+  assert_false(atoll_file_exists(second));
+  assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+  unsetenv("ATOLL_CACHE_MB");
 }
 
 /* ---- schedules ---- */
@@ -187,6 +227,7 @@ int main(void) {
       TEST(without_a_compiler_programs_are_interpreted),
       TEST(what_was_compiled_is_used_again),
       TEST(damaged_files_are_made_again),
+      TEST(what_is_kept_is_bounded),
       TEST(kept_schedules_are_those_of_passes),
       TEST(kept_schedules_are_used),
       TEST(without_a_folder_programs_are_compiled_each_time),

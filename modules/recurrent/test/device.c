@@ -214,6 +214,10 @@ static void unknown_devices_are_told(void **state) {
   (void)state;
   assert_int_equal(atoll_rec_compile(c, &(atoll_rec_params){.device = "cudo"}, &program), ATOLL_USAGE);
   assert_non_null(strstr(atoll_err_message(), "device 'cudo'"));
+  for (int k = 0; k < 3; k++) {
+    static const char *const wrong[] = {"cuda:sm_90xyz", "cuda:sm_", "cuda:sm_-90"};
+    assert_int_equal(atoll_rec_compile(c, &(atoll_rec_params){.device = wrong[k]}, &program), ATOLL_USAGE);
+  }
   assert_int_equal(atoll_rec_compile(c, &(atoll_rec_params){.device = "async", .compiler = ""}, &program),
                    ATOLL_UNAVAILABLE);
   atoll_rec_destroy(&c);
