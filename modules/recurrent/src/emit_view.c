@@ -312,7 +312,7 @@ static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
   for (int d = 0; d < em->g->dims; d++)
     if (rt_has(src, d))
       point[d] = rt_expression(em, e->item[d].lo, NULL);
-  if (e->cond) {
+  if (e->cond && src->padded && !rt_slices(em->g, e)) { /* of a case, too, which is only read where it holds */
     o.base = padded_pointer(em, e, point);
     o.dense = 1;
     dense_strides(em, &o, 0);
