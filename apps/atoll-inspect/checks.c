@@ -28,8 +28,9 @@ static void list_dataset(const listing *to, const char *path, const char *dtype,
     json_array_append_new(sizes, json_integer((json_int_t)shape[i]));
   }
   if (to->datasets)
-    json_array_append_new(to->datasets, json_pack("{s:s,s:s,s:O,s:s,s:s}", "path", path, "dtype", dtype, "shape", sizes,
-                                                  "units", units, "long_name", long_name));
+    json_array_append_new(to->datasets,
+                          json_pack("{s:o,s:s,s:O,s:o,s:o}", "path", json_text(path), "dtype", dtype, "shape", sizes,
+                                    "units", json_text(units), "long_name", json_text(long_name)));
   else
     printf("] %s%s%s\n", units, *long_name ? "  " : "", long_name);
   json_decref(sizes);
@@ -45,7 +46,7 @@ static atoll_err list_object(void *arg, const char *path, int is_dataset) {
   char units[32] = "", text[160] = "";
   if (atoll_store_shape(to->store, path, &t, &ndim, shape) != ATOLL_OK) { /* strings and others that are not numeric */
     if (to->datasets)
-      json_array_append_new(to->datasets, json_pack("{s:s}", "path", path));
+      json_array_append_new(to->datasets, json_pack("{s:o}", "path", json_text(path)));
     else
       printf("%s\n", path);
     atoll_err_clear();

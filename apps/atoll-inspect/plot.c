@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,11 +97,13 @@ static atoll_err run_gnuplot(const char *script, size_t bytes) {
 }
 
 /* gnuplot would complain of a file it cannot create, and go on into standard output. */
-static atoll_err try_output(const char *path) {
+static atoll_err try_output(const char *path, int *made) {
+  int new = !atoll_file_exists(path);
   FILE *f = fopen(path, "ab");
   if (!f)
     return atoll_fail(ATOLL_IO, "create %s: %s", path, strerror(errno));
   fclose(f);
+  *made = new;
   return ATOLL_OK;
 }
 
@@ -109,7 +112,8 @@ atoll_err inspect_plot(const char *path, const inspect_options *o) {
   char *script = NULL, terminal[64];
   size_t bytes = 0;
   const char *out = o->svg ? o->svg : o->png ? o->png : NULL, *wide = getenv("COLUMNS");
-  int columns = wide ? atoi(wide) : 0;
+  int columns = wide ? atoi(wide) : 0, made = 0;
+  struct stat st;
   if (o->svg)
     snprintf(terminal, sizeof terminal, "svg size 900,700 enhanced");
   else if (o->png)
@@ -121,7 +125,7 @@ atoll_err inspect_plot(const char *path, const inspect_options *o) {
                       ? ATOLL_OK
                       : atoll_fail(ATOLL_NOINPUT, "%s has no finite %s to draw yet", path, curves_of(&t)->measure);
   if (err == ATOLL_OK && out)
-    err = try_output(out);
+    err = try_output(out, &made);
   FILE *f = err == ATOLL_OK ? open_memstream(&script, &bytes) : NULL;
   if (err == ATOLL_OK && !f)
     err = atoll_fail(ATOLL_NOMEM, "plot");
@@ -132,7 +136,9 @@ atoll_err inspect_plot(const char *path, const inspect_options *o) {
     free(script);
   }
   table_free(&t);
-  if (err == ATOLL_OK && out && !atoll_file_exists(out))
-    err = atoll_fail(ATOLL_IO, "gnuplot left no %s", out);
+  if (err == ATOLL_OK && out && (stat(out, &st) || (S_ISREG(st.st_mode) && !st.st_size)))
+    err = atoll_fail(ATOLL_IO, "gnuplot left no drawing in %s", out);
+  if (err != ATOLL_OK && made)
+    (void)remove(out);
   return err;
 }

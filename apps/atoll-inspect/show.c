@@ -279,7 +279,8 @@ static atoll_err diff_text(const char *a, const char *b, const char *object, jso
       if (line && line_y && !strcmp(line, line_y))
         ;
       else if (report)
-        json_array_append_new(report, json_pack("[s?,s?]", line, line_y));
+        json_array_append_new(
+            report, json_pack("[o,o]", line ? json_text(line) : json_null(), line_y ? json_text(line_y) : json_null()));
       else
         printf("option: %s | %s\n", line ? line : "-", line_y ? line_y : "-");
       line_y = line_y ? strtok_r(NULL, "\n", &sy) : NULL;

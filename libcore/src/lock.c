@@ -318,12 +318,17 @@ atoll_err atoll_file_lock_keep(atoll_file_lock **token, int *retaken) {
 
 void atoll_file_lock_release(atoll_file_lock **token) {
   struct stat st;
+  char *text = NULL;
+  size_t bytes = 0;
   if (!token || !*token)
     return;
   atoll_file_lock *lock = *token;
-  /* Somebody may have removed the file by hand and another job taken the name: then it is not ours to remove. */
-  if (file_stat(lock->path, &st) == 0 && st.st_dev == lock->dev && st.st_ino == lock->ino && file_unlink(lock->path))
+  /* Somebody may have removed the file by hand and another job taken the name, perhaps with the number that is free
+   * again: then it is not ours to remove. */
+  if (file_stat(lock->path, &st) == 0 && st.st_dev == lock->dev && st.st_ino == lock->ino &&
+      atoll_file_read(lock->path, &text, &bytes) == ATOLL_OK && !strcmp(text, lock->text) && file_unlink(lock->path))
     atoll_warn("remove lock %s: %s", lock->path, strerror(errno));
+  free(text);
   free(lock);
   *token = NULL;
 }

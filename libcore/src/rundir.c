@@ -89,21 +89,22 @@ fail:
 static atoll_err keep(atoll_rundir *run) {
   char path[1150], *text = NULL;
   size_t bytes = 0;
-  int retaken;
+  int retaken, newest;
   ATOLL_TRY(atoll_file_mkdirs(run->path));
   ATOLL_TRY(atoll_file_lock_keep(&run->lock, &retaken));
   if (!retaken)
     return ATOLL_OK;
   atoll_warn("the lock of %s was removed while it was held, and is taken again", run->path);
   ATOLL_TRY(make_folders(run));
+  ATOLL_TRY(newest_attempt(run->path, &newest));
   snprintf(path, sizeof path, "%s/attempts/a%d", run->path, run->attempt);
-  if (!atoll_file_exists(path))
+  if (!newest)
     return atoll_file_create(path, run->began, strlen(run->began));
-  ATOLL_TRY(atoll_file_read(path, &text, &bytes));
-  int ours = strcmp(text, run->began) == 0;
+  if (newest == run->attempt)
+    ATOLL_TRY(atoll_file_read(path, &text, &bytes));
+  int ours = text && strcmp(text, run->began) == 0;
   free(text);
-  return ours ? ATOLL_OK
-              : atoll_fail(ATOLL_BUSY, "%s was removed, and made anew by another job, which ended since", run->path);
+  return ours ? ATOLL_OK : atoll_fail(ATOLL_BUSY, "%s became another job's, which ended since", run->path);
 }
 
 atoll_err atoll_rundir_keep(atoll_rundir *run) {

@@ -91,6 +91,18 @@ else
   expect 68 "$I" plot done
   says 'gnuplot is not installed'
 fi
+# A drawing that fails leaves no file, and one that was there alone.
+mkdir fake
+echo old >old.svg
+for status in 0 3; do
+  printf '#!/bin/sh\ncat >/dev/null\nexit %d\n' $status >fake/gnuplot
+  chmod +x fake/gnuplot
+  PATH=$PWD/fake:$PATH expect 74 "$I" plot done --svg new.svg
+  says 'gnuplot'
+  [ ! -e new.svg ] || fail 'a failed drawing left an empty file'
+done
+PATH=$PWD/fake:$PATH expect 74 "$I" plot done --svg old.svg
+[ "$(cat old.svg)" = old ] || fail 'a failed drawing harmed what was there'
 
 # Rows that a later attempt ran again are shown only when asked for.
 train 2 done ckpt.resume=done/ckpt/step-00000015.a1

@@ -20,6 +20,7 @@ expect 75 "$(atoll atoll-inspect)" status taken
 first=$!
 while_alive $first [ -e given/ckpt/LATEST ]
 kill -STOP $first
+while_alive $first grep -q '^State:[[:space:]]*T' /proc/$first/status
 rm -r given
 train 1 given
 kill -CONT $first

@@ -10,7 +10,6 @@
  * Nodes are named n0, n1, ... Without memory= hwloc's own default (1 GiB per NUMA node) holds. */
 #include "topo_impl.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,12 +39,18 @@ static atoll_err add_gpus(atoll_topo_host *host, const atoll_topo_gpu *like, int
 
 #define NODE_THREADS 65536 /* hwloc would build as many objects as it is told, memory permitting */
 
-/* Product of the counts of hwloc's words "type:count"; what stands between parentheses has other numbers. */
+/* Product of the counts of hwloc's words "type:count" or "count", read as hwloc reads them: -1 is a large number. */
 static double threads_of(const char *hw) {
   double n = 1;
-  for (const char *c = hw; *c; c++)
-    if (*c == ':' && c > hw && isalpha((unsigned char)c[-1]))
-      n *= strtod(c + 1, NULL);
+  for (const char *c = hw; *c; c++) {
+    const char *count = *c == ':' ? c + 1 : c;
+    char *end = NULL;
+    if (*c != ':' && c > hw && c[-1] != ' ')
+      continue;
+    unsigned long k = strtoul(count, &end, 0);
+    if (end > count)
+      n *= (double)k;
+  }
   return n;
 }
 
