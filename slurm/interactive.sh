@@ -11,7 +11,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
 
 if [ "${1:-}" = -n ]; then
-  case ${2:-} in '' | *[!0-9]* | 0) atoll_die 64 "-n wants a number of ranks, found '${2:-}'" ;; esac
+  case ${2:-} in '' | *[!0-9]* | 0*) atoll_die 64 "-n wants a number of ranks, found '${2:-}'" ;; esac
   SLURM_NTASKS=$2
   [ -z "${SLURM_JOB_ID:-}" ] || export SLURM_NTASKS
   shift 2

@@ -9,7 +9,7 @@ I=$(atoll atoll-inspect) script=$(sourcefile slurm/interactive.sh)
 write_job job.yaml
 more='train.decay_steps=20 train.log_every=1 train.validate_every=0 plan.stages=2'
 
-expect 64 "$script" -n 0 job.yaml # mpirun would take every slot
+expect 64 "$script" -n 00 job.yaml # mpirun would take every slot
 says 'wants a number of ranks'
 run "$script" -n 2 job.yaml
 says 'launcher mpirun'
