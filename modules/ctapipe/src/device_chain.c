@@ -454,22 +454,27 @@ static int64_t first_behind(const atoll_chain *c, const uint32_t *flag, int64_t 
   return found;
 }
 
+/* What a layer waits for: so many chunks of the layer before, its tiles, or backward those of the layer behind. */
+enum { TILES = 0, TILES_BACK = -1 };
+
 /* Adds to text what `layer` lacks; 0: nothing. */
 static int say_missing(const atoll_chain *c, int chunks, int layer, char *text, size_t n) {
   const struct cta_device *d = c->on_device;
   const struct device_layer *a = &d->layer[layer];
-  int64_t tiles = ceiling(a->in, d->table->tile_cols), missing = -1;
-  if (a->owner != c->view.rank || layer == 0)
+  int back = chunks == TILES_BACK, from = back ? layer + 1 : layer - 1;
+  int64_t width = back ? a->out : a->in, tiles = ceiling(width, d->table->tile_cols), missing;
+  if (a->owner != c->view.rank || from < 0 || from >= c->params.layers)
     return 0;
-  missing = chunks ? first_behind(c, a->chunk, chunks) : first_behind(c, a->tile, flags_of(d, c->view.rows, a->in));
+  missing = chunks > 0 ? first_behind(c, a->chunk, chunks)
+                       : first_behind(c, back ? d->back.tile : a->tile, flags_of(d, c->view.rows, width));
   if (missing < 0)
     return 0;
-  if (chunks)
-    snprintf(text, n, " layer %d, which lacks chunk %" PRId64 " of layer %d of rank %d", layer, missing, layer - 1,
-             a[-1].owner);
+  if (chunks > 0)
+    snprintf(text, n, " layer %d, which lacks chunk %" PRId64 " of layer %d of rank %d", layer, missing, from,
+             d->layer[from].owner);
   else
     snprintf(text, n, " layer %d, which lacks tile %" PRId64 " of panel %" PRId64 " of layer %d of rank %d", layer,
-             missing % tiles, missing / tiles, layer - 1, a[-1].owner);
+             missing % tiles, missing / tiles, from, d->layer[from].owner);
   return 1;
 }
 
@@ -488,7 +493,6 @@ static void let_go(atoll_chain *c) {
       (void)atoll_queue_sync(d->layer[i].queue);
 }
 
-/* chunks 0: of tiles. */
 static atoll_err wait_queue(atoll_chain *c, atoll_queue *queue, atoll_event *done, int chunks) {
   struct cta_view *v = &c->view;
   char report[sizeof v->abort->text];
@@ -517,10 +521,10 @@ static atoll_err wait_layers(atoll_chain *c, int chunks) {
   return ATOLL_OK;
 }
 
-static atoll_err wait_main(atoll_chain *c) {
+static atoll_err wait_main(atoll_chain *c, int tiles) {
   struct cta_device *d = c->on_device;
   ATOLL_TRY(atoll_queue_record(d->main, d->done));
-  return wait_queue(c, d->main, d->done, 0);
+  return wait_queue(c, d->main, d->done, tiles);
 }
 
 /* An error of this rank's device ends the run for everybody. */
@@ -557,7 +561,7 @@ atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, co
   double begin = atoll_clock_now();
   atoll_err err = v->rows > 0 ? put_layers(c, way, chunks) : ATOLL_OK;
   if (err == ATOLL_OK && v->rows > 0)
-    err = way == ATOLL_CHAIN_CTA ? wait_main(c) : wait_layers(c, (int)chunks);
+    err = way == ATOLL_CHAIN_CTA ? wait_main(c, TILES) : wait_layers(c, (int)chunks);
   d->seconds = atoll_clock_now() - begin;
   ATOLL_TRY(tell_others(c, err));
   ATOLL_TRY(cta_meet(v)); /* others have made tiles of this rank's layers */
@@ -618,7 +622,7 @@ static atoll_err backward_together(atoll_chain *c) {
   for (int j = 0; j < BACK_JOBS; j++)
     job[j] = j < l.products ? turned_job(c, j) : weight_job(c, j);
   ATOLL_TRY(tell_others(c, put_launch(c, c->on_device->main, &l)));
-  ATOLL_TRY(tell_others(c, wait_main(c)));
+  ATOLL_TRY(tell_others(c, wait_main(c, TILES_BACK)));
   return cta_meet(&c->view);
 }
 
@@ -631,7 +635,7 @@ static atoll_err backward_in_turn(atoll_chain *c) {
     job->from = -1;
     if (job->own) {
       ATOLL_TRY(tell_others(c, put_launch(c, c->on_device->main, &l)));
-      ATOLL_TRY(tell_others(c, wait_main(c)));
+      ATOLL_TRY(tell_others(c, wait_main(c, TILES_BACK)));
     }
     ATOLL_TRY(cta_meet(&c->view));
   }

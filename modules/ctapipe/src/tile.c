@@ -115,7 +115,8 @@ atoll_err cta_product(struct cta_view *v, int step, int64_t p, int64_t t, int64_
     ATOLL_TRY(sums(v, step, j, p, t, c0, c1, k0, k1, to + j * v->panel * CTA_TILE, ld, flags));
   if (k0 > 0 || k1 < s->ks)
     return ATOLL_OK;
-  for (int j = 0; j < factors && s->tiles; j++) /* the last sums are the caller's to round */
+  int final = !s->tiles && s->activation <= ATOLL_ACTIVATION_RELU; /* the last values are the caller's to round */
+  for (int j = 0; j < factors && !final; j++)
     round_rows(v, m, c1 - c0, to + j * v->panel * CTA_TILE, ld);
   if (s->activation <= ATOLL_ACTIVATION_RELU)
     return ATOLL_OK;

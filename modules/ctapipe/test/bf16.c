@@ -112,6 +112,22 @@ static void mlp(int64_t M, const int64_t *n, int claims) {
   atoll_device_close(&host);
 }
 
+/* 1 + 2^-9 is 1 in bf16, and so it goes into the last layer's activation; what comes out is not rounded. */
+static void last_activation(void) {
+  const uint16_t one = atoll_bf16_of(1), bias = atoll_bf16_of(0x1p-9f);
+  const float *y = NULL;
+  atoll_chain_params p;
+  atoll_chain *c = NULL;
+  atoll_chain_params_init(&p);
+  p.rows = p.layers = 1, p.dtype = ATOLL_BF16;
+  p.layer[0] = (atoll_chain_layer){1, 1, ATOLL_ACTIVATION_GELU_ERF, 1};
+  CHECK_OK(atoll_chain_create(comm, mem, &p, &c));
+  CHECK_OK(atoll_chain_set_layer(c, 0, &one, 1, 1, &bias));
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, 1, &one, &y));
+  CHECK(fabs(*y - 0.5 * (1 + erf(sqrt(0.5)))) < 1e-5);
+  atoll_chain_destroy(&c);
+}
+
 int main(int argc, char **argv) {
   atoll_device *device = NULL;
   check_begin(&argc, &argv);
@@ -122,6 +138,7 @@ int main(int argc, char **argv) {
   CHECK_OK(atoll_kernels_get("cpu:bf16", &plain));
   mlp(61, (const int64_t[]){67, 331, 93}, 0);
   mlp(61, (const int64_t[]){300, 257, 40}, 1);
+  last_activation();
   CHECK(atoll_mem_current_total(mem) == 0);
   atoll_queue_destroy(&queue);
   atoll_device_close(&device);

@@ -96,12 +96,12 @@ static inline atoll_chain *open_chain(atoll_comm *comm, atoll_mem *mem, const st
 }
 
 /* A chain whose waits are bounded by the least time, from half a second on, in which this machine, as busy as it is,
- * makes a first run: on rank 1 that time, on other ranks `patience` times as long. */
+ * makes a first run: on `hurried` that time, on other ranks `patience` times as long. */
 static inline atoll_chain *open_hurried(atoll_comm *comm, atoll_mem *mem, struct problem *q, atoll_chain_way way,
-                                        double patience) {
+                                        int hurried, double patience) {
   for (double bound = 0.5; bound < 100; bound *= 4) {
     const float *y = NULL;
-    q->p.timeout = check_rank == 1 ? bound : bound * patience;
+    q->p.timeout = check_rank == hurried ? bound : bound * patience;
     atoll_chain *c = open_chain(comm, mem, q);
     int late = atoll_chain_run(c, way, NULL, q->p.rows, q->x, &y) != ATOLL_OK;
     MPI_Allreduce(MPI_IN_PLACE, &late, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

@@ -86,7 +86,8 @@ static void poison(void) {
   for (int i = 0; i < 5; i++)
     for (int j = 0; j < n[i]; j++)
       numbers[i][j].bits = 0x7fc0;
-  memset(dw1, 0xff, sizeof dw1), memset(dw2, 0xff, sizeof dw2), memset(db1, 0xff, sizeof db1);
+  memset(dw1, 0xff, sizeof dw1), memset(dw2, 0xff, sizeof dw2);
+  memset(db1, 0xff, sizeof db1), memset(db2, 0xff, sizeof db2);
 }
 
 /* --- right numbers ------------------------------------------------------------------------------------------------ */
@@ -117,7 +118,7 @@ static int close_to(struct errors e) { return e.worst < e.scale / 128; } /* a bf
 
 /* Each against what it was made of, in double. */
 static void check_numbers(void) {
-  struct errors hidden = {}, out = {}, slope = {}, down = {}, first = {}, second = {}, columns = {};
+  struct errors hidden = {}, out = {}, slope = {}, down = {}, first = {}, second = {}, columns[2] = {};
   for (int i = 0; i < M; i++)
     for (int j = 0; j < N; j++) {
       double sum = b1[j], back = 0;
@@ -148,7 +149,7 @@ static void check_numbers(void) {
     double column = 0;
     for (int r = 0; r < M; r++)
       column += at(dz, r * N + o);
-    look(&columns, db1[o], column);
+    look(&columns[0], db1[o], column);
     for (int i = 0; i < P; i++) {
       double sum = 0;
       for (int r = 0; r < M; r++)
@@ -162,8 +163,14 @@ static void check_numbers(void) {
       look(&first, dw1[o * K + i], sum);
     }
   }
+  for (int i = 0; i < P; i++) {
+    double column = 0;
+    for (int r = 0; r < M; r++)
+      column += at(dy, r * P + i);
+    look(&columns[1], db2[i], column);
+  }
   CHECK(close_to(hidden) && close_to(out) && close_to(slope) && close_to(down));
-  CHECK(close_to(first) && close_to(second) && close_to(columns));
+  CHECK(close_to(first) && close_to(second) && close_to(columns[0]) && close_to(columns[1]));
 }
 
 /* --- the same bits ------------------------------------------------------------------------------------------------ */

@@ -63,7 +63,7 @@ static void absent_rank_is_named(int claims) {
   char waited[32];
   int none = 0;
   q.p.claims = claims;
-  atoll_chain *c = open_hurried(comm, mem, &q, ATOLL_CHAIN_CTA, 1);
+  atoll_chain *c = open_hurried(comm, mem, &q, ATOLL_CHAIN_CTA, 1, 1);
   snprintf(waited, sizeof waited, "waited %g s", q.p.timeout);
   double start = atoll_clock_now();
   if (check_rank == 1)

@@ -175,7 +175,7 @@ static void stalls(atoll_chain_way way, const char *said) {
   q.p.device = device;
   q.p.claims = 0;
   /* Who owns the second layer gives up first: the others know of no loss. */
-  atoll_chain *c = open_hurried(comm, mem, &q, way, 20);
+  atoll_chain *c = open_hurried(comm, mem, &q, way, 1, 20);
   if (atoll_chain_owner(c, 0) == check_rank)
     setenv("ATOLL_TEST_FAKE_CUDA", "lost-kernel", 1);
   atoll_err err = atoll_chain_run(c, way, NULL, 66, q.x, &y);
@@ -186,6 +186,34 @@ static void stalls(atoll_chain_way way, const char *said) {
   CHECK(atoll_chain_run(c, way, NULL, 66, q.x, &y) == ATOLL_PEER_LOST); /* no further use */
   unsetenv("ATOLL_TEST_FAKE_CUDA");
   atoll_chain_destroy(&c);
+  drop_problem(&q);
+}
+
+/* Backward the second layer's owner loses its launches, and the first one's waits for what it did not make. */
+static void stalls_back(void) {
+  struct problem q = make_problem(66, 2, (const int64_t[]){24, 72, 40}, ATOLL_ACTIVATION_RELU);
+  float *dy = random_floats(99, 66 * q.out, 1);
+  const float *dx = NULL;
+  atoll_device *host = NULL;
+  CHECK_OK(atoll_device_open("cpu", NULL, &host));
+  struct gradients g = open_gradients(&q, host);
+  q.p.device = device;
+  q.p.claims = 0;
+  q.p.backward = 1;
+  atoll_chain *c = open_hurried(comm, mem, &q, ATOLL_CHAIN_CTA, 0, 20);
+  if (atoll_chain_owner(c, 1) == check_rank)
+    setenv("ATOLL_TEST_FAKE_CUDA", "lost-kernel", 1);
+  atoll_err err = atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g.to, &dx);
+  CHECK(err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST);
+  const char *said = "layer 0, which lacks tile 0 of panel 0 of layer 1 of rank 1 in epoch 2";
+  if (!strstr(atoll_err_message(), said))
+    fprintf(stderr, "expected '%s' in '%s'\n", said, atoll_err_message());
+  CHECK(strstr(atoll_err_message(), said));
+  unsetenv("ATOLL_TEST_FAKE_CUDA");
+  free(dy);
+  atoll_chain_destroy(&c);
+  atoll_symmetric_destroy(&g.memory);
+  atoll_device_close(&host);
   drop_problem(&q);
 }
 
@@ -238,6 +266,7 @@ int main(int argc, char **argv) {
     others_take_over();
     stalls(ATOLL_CHAIN_CTA, "lacks tile 0 of panel 0 of layer 0 of rank 0");
     stalls(ATOLL_CHAIN_BLAS_CHUNKS, "lacks chunk 0 of layer 0 of rank 0");
+    stalls_back();
   }
   atoll_mem_destroy(&mem, NULL);
   atoll_comm_destroy(&comm);
