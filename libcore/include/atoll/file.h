@@ -12,7 +12,7 @@
 
 ATOLL_BEGIN_C
 
-/** A symbolic link stays, and the file behind it is replaced; a device or a pipe (/dev/stdout) is written into.
+/** A symbolic link to a file stays, and the file is replaced; a device or a pipe (/dev/stdout) is written into.
  *
  *  Write `path.tmp-PID`, fsync, rename to path, fsync the directory. The previous content of path survives any failure
  *  (without hard links a failed directory sync alone cannot be undone: path then holds the new content, whole). */

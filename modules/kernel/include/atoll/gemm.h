@@ -11,8 +11,7 @@
 ATOLL_BEGIN_C
 
 /** Best GFLOP/s of a library for one GEMM shape, for benchmarks: library i of those compiled in ("onednn", "openblas",
- * "packed" (our own), "libxsmm" (our own with its
- * tiles; where built with it), "fma-loop"); 0 past the end. */
+ * "packed" (our own), "libxsmm" (our own with its tiles, where built with it), "fma-loop"); 0 past the end. */
 ATOLL_API int atoll_gemm_library(int i, const char **name);
 ATOLL_API atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
                                     double *best_gflops);
