@@ -158,6 +158,62 @@ static void find_memory(rt_emitter *em) {
   }
 }
 
+/* The cluster of all that reads x as a variable, or -1. */
+static int readers_cluster(const rt_emitter *em, const atoll_rt *x) {
+  int found = -1;
+  for (int i = 0; i < member_count(em); i++) {
+    const atoll_rt *y = member(em, i);
+    for (int k = 0; k < y->inputs; k++) {
+      if (y->in[k].src != x->id)
+        continue;
+      if (!rt_is_fused(em, y, k) || (found >= 0 && found != em->cluster[y->id]))
+        return -1;
+      found = em->cluster[y->id];
+    }
+  }
+  return found;
+}
+
+/* Whether x can be computed in a later cluster without a value in memory that would not be there otherwise. */
+static int can_wait(const rt_emitter *em, const atoll_rt *x) {
+  for (int k = 0; k < x->inputs; k++) {
+    const atoll_rt *src = rt_src(em->g, &x->in[k]);
+    if (!rt_is_member(em, &x->in[k]) || em->memory[src->id] || em->alias[src->id] || rt_is_formula(em, x, k))
+      continue;
+    if (readers_cluster(em, src) != em->cluster[x->id] || !can_wait(em, src))
+      return 0;
+    for (int i = 0; i < member_count(em); i++) /* of these, x alone moves */
+      for (int j = 0; member(em, i) != x && j < member(em, i)->inputs; j++)
+        if (member(em, i)->in[j].src == src->id)
+          return 0;
+  }
+  return 1;
+}
+
+static void move(rt_emitter *em, const atoll_rt *x, int to) {
+  for (int k = 0; k < x->inputs; k++) {
+    const atoll_rt *src = rt_src(em->g, &x->in[k]);
+    if (rt_is_fused(em, x, k) && !em->memory[src->id] && em->cluster[src->id] == em->cluster[x->id])
+      move(em, src, to);
+  }
+  em->cluster[x->id] = to;
+}
+
+/* What is in memory only because a later loop reads it is computed there instead, from what is in memory anyhow: the
+ * derivative 1 - y y of y = tanh(x) goes to the loop that multiplies by it. */
+static void put_off(rt_emitter *em) {
+  for (int i = member_count(em) - 1; i >= 0; i--) {
+    const atoll_rt *x = member(em, i);
+    if (!em->memory[x->id] || is_kept(em, x) || em->alias[x->id] || !rt_is_map(x->op) || x->op == RT_EVAL)
+      continue;
+    int to = readers_cluster(em, x);
+    if (to <= em->cluster[x->id] || !can_wait(em, x))
+      continue;
+    move(em, x, to);
+    em->memory[x->id] = 0;
+  }
+}
+
 /* ---- statements ---- */
 
 static void declare_result(rt_emitter *em, const atoll_rt *x, const char *const point[RT_DIMS]) {
@@ -239,6 +295,7 @@ static void emit_statement(rt_emitter *em, const atoll_rt *head) {
   find_aliases(em);
   int clusters = make_clusters(em);
   find_memory(em);
+  put_off(em);
   for (int i = 0; i < member_count(em); i++)
     rt_declare(em, member(em, i));
   for (int i = 0; i < member_count(em); i++)

@@ -219,8 +219,8 @@ atoll_err rt_eval(const rt_graph *g, const atoll_sym *e, const rt_env *env, int6
 int rt_is_exchange(const atoll_rt *x);
 /* Begins to make `out` of `in`, which may go afterwards. */
 atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out);
-/* Whether anything that was sent has not been received: then its memory must stay. */
-int rt_exchange_is_pending(const atoll_rt *x);
+/* A run is over: forgets what it sent and, having failed, did not receive. 1: others may still write to that memory. */
+int rt_exchange_abandon(const atoll_rt *x);
 /* Waits for what was sent to this memory. */
 atoll_err rt_exchange_receive(const atoll_rt *x, const void *data);
 

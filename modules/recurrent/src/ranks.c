@@ -67,8 +67,17 @@ atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const ato
 
 atoll_err rt_exchange_receive(const atoll_rt *x, const void *data) { return receive(x->user, data); }
 
-int rt_exchange_is_pending(const atoll_rt *x) {
-  return rt_is_exchange(x) && ((const struct reduction *)x->user)->sent != NULL;
+int rt_exchange_abandon(const atoll_rt *x) {
+  struct reduction *r = rt_is_exchange(x) ? x->user : NULL;
+  int open = 0;
+  while (r && r->sent) {
+    struct on_the_way *s = r->sent;
+    int done = 0;
+    open |= MPI_Test(&s->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done;
+    r->sent = s->next;
+    free(s);
+  }
+  return open;
 }
 
 /* Elements of x; -1: not fixed, which is refused. */

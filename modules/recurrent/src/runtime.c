@@ -679,16 +679,16 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
   return ATOLL_OK;
 }
 
-static int is_pending(const runtime *rt) {
+static int abandon_exchanges(const runtime *rt) {
+  int open = 0;
   for (int i = 0; i < rt->g->nodes; i++)
-    if (rt->g->node[i] && rt_exchange_is_pending(rt->g->node[i]))
-      return 1;
-  return 0;
+    open |= rt->g->node[i] && rt_exchange_abandon(rt->g->node[i]);
+  return open;
 }
 
 /* After a failure others may still write to what is on the way, so that memory is lost. */
 static void destroy(runtime *rt) {
-  if (is_pending(rt)) {
+  if (abandon_exchanges(rt)) {
     rt_away_destroy(&rt->away);
     return;
   }

@@ -1,4 +1,5 @@
 /* A batch divided among ranks: sums over all of it, and random numbers, are those of one rank that has it whole. */
+#include <malloc.h>
 #include <mpi.h>
 
 #include "atoll/comm.h"
@@ -121,11 +122,56 @@ static void keys_and_values_divide_among_ranks(void **state) {
   atoll_comm_destroy(&comm);
 }
 
+static int64_t bytes_in_use(void) {
+  struct mallinfo2 m = mallinfo2();
+  return (int64_t)(m.uordblks + m.hblkhd);
+}
+
+/* user: a number of a point, or -1. */
+static atoll_err fail_at(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  (void)in;
+  (void)out;
+  return point[0] == *(const int *)user ? atoll_fail(ATOLL_UNAVAILABLE, "at %d", (int)point[0]) : ATOLL_OK;
+}
+
+/* A run ends on all ranks while sums are on their way; what it sent neither disturbs later runs nor keeps their memory.
+ */
+static void runs_after_a_failure_keep_no_memory(void **state) {
+  (void)state;
+  enum { LARGE = 1 << 16, RUNS = 10 };
+  static test_log log;
+  int at = T - 1;
+  atoll_comm *comm = NULL;
+  atoll_rec_program *p = NULL;
+  assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", T);
+  atoll_rt *x = atoll_rec_uniform(c, "t", ATOLL_SHAPE(LARGE));
+  atoll_rt *sum = atoll_rt_rank_sum(atoll_rt_shift(atoll_rt_scale(x, 0), 1), comm);
+  atoll_rt_sink(atoll_rt_sum(x, 0), "trip", fail_at, &at);
+  atoll_rt_sink(atoll_rt_mean(sum, 0), "mean", test_collect, &log);
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_refused(ATOLL_UNAVAILABLE, "at 4", atoll_rec_run(p, NULL, 0));
+  at = -1;
+  for (int64_t k = 0, before = 0; k < RUNS; k++) {
+    log.n = 0;
+    assert_ok(atoll_rec_run(p, NULL, 0));
+    assert_int_equal(log.n, T);
+    assert_true(log.v[T - 1] == atoll_comm_size(comm));
+    before = k == 0 ? bytes_in_use() : before;
+    assert_true(bytes_in_use() - before < LARGE);
+  }
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+  atoll_comm_destroy(&comm);
+}
+
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_divided_batch_is_the_whole),
       cmocka_unit_test(keys_and_values_divide_among_ranks),
+      cmocka_unit_test(runs_after_a_failure_keep_no_memory),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   MPI_Finalize();
