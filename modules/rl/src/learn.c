@@ -58,6 +58,10 @@ static const atoll_opt_def defs[] = {
     {"evaluate_every", ATOLL_OPT_INT, RL(evaluate_every), "0", "0..", "iterations",
      "Iterations between evaluations; 0 = only at the end."},
     {"chunk", ATOLL_OPT_INT, RL(chunk), "10", "1..1000000", "iterations", "Iterations between looks at signals."},
+    {"memory", ATOLL_OPT_BYTES, RL(memory), "0", "0..", "bytes",
+     "Values of a rank take no more than this while it learns; 0 = no limit."},
+    {"offload", ATOLL_OPT_STRING, RL(offload), "", NULL, "",
+     "Folder of a file for values that rl.memory has no room for, from one use to the next."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };
 const atoll_opt_table atoll_rl_options = {"rl", defs};
@@ -68,6 +72,8 @@ atoll_err atoll_rl_params_check(const atoll_rl_params *p, int ranks) {
   if (p->environments % ranks)
     return atoll_fail(ATOLL_USAGE, "rl.environments %lld is not a multiple of the %d ranks", (long long)p->environments,
                       ranks);
+  if (p->offload[0] && !p->memory)
+    return atoll_fail(ATOLL_USAGE, "rl.offload is given, but no rl.memory for which values would be put away");
   if (p->n > p->steps)
     return atoll_fail(ATOLL_USAGE, "rl.n %lld is beyond rl.steps %lld", (long long)p->n, (long long)p->steps);
   return ATOLL_OK;
@@ -138,6 +144,8 @@ static atoll_err compile(atoll_rl *rl, FILE *trace) {
   atoll_rec_params p;
   atoll_rec_params_init(&p);
   p.trace = trace;
+  p.memory = rl->params.memory;
+  p.offload = rl->params.offload[0] ? rl->params.offload : NULL;
   ATOLL_TRY(atoll_rec_create((uint64_t)rl->params.seed, &rl->context));
   ATOLL_TRY(rl_program_learn(&rl->run, rl->context));
   return atoll_rec_compile(rl->context, &p, &rl->program);

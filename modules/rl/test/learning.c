@@ -328,8 +328,36 @@ static void memory_grows_with_the_window(void **state) {
   assert_true(bytes[1] - bytes[0] < 48 * 8); /* at most a number a step, not values of all environments */
 }
 
+/* Values that are put away between uses are those that were there. */
+static void a_budget_changes_no_bit(void **state) {
+  (void)state;
+  static float whole[MOST], within[MOST];
+  atoll_rl_params p = small(ATOLL_RL_REINFORCE);
+  int64_t peak;
+  atoll_rl *rl = learner(&p);
+  assert_ok(atoll_rl_learn(rl, 4, NULL));
+  assert_ok(atoll_rl_peak_bytes(rl, &peak));
+  int n = values(rl, whole);
+  atoll_rl_destroy(&rl);
+  p.memory = peak - peak / 8;
+  rl = learner(&p);
+  assert_refused(ATOLL_NOMEM, "the budget is", atoll_rl_learn(rl, 4, NULL));
+  atoll_rl_destroy(&rl);
+  (void)snprintf(p.offload, sizeof p.offload, ".");
+  rl = learner(&p);
+  assert_ok(atoll_rl_learn(rl, 4, NULL));
+  assert_ok(atoll_rl_peak_bytes(rl, &peak));
+  assert_true(peak <= p.memory);
+  assert_int_equal(values(rl, within), n);
+  assert_memory_equal(within, whole, (size_t)n * sizeof *whole);
+  atoll_rl_destroy(&rl);
+  p.memory = 0;
+  assert_refused(ATOLL_USAGE, "no rl.memory", atoll_rl_create(MPI_COMM_WORLD, &remembering, &p, NULL, &rl));
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_budget_changes_no_bit),
       cmocka_unit_test(returns_are_learnt_from_by_the_formula),
       cmocka_unit_test(epochs_follow_the_formula_and_resume_bit_for_bit),
       cmocka_unit_test(memory_grows_with_the_window),

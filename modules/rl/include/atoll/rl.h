@@ -65,7 +65,9 @@ typedef struct atoll_rl_params {
   int baseline;     /* bool: REINFORCE: returns less their mean over all environments */
   int64_t evaluate; /* episodes at the end, with the likeliest actions; 0: none */
   int64_t evaluate_every;
-  int64_t chunk; /* iterations between looks at signals */
+  int64_t chunk;                      /* iterations between looks at signals */
+  int64_t memory;                     /* bytes that values may take while learning; 0: no limit */
+  char offload[ATOLL_OPT_STRING_MAX]; /* folder of a file for values beyond it; empty: NOMEM instead */
 } atoll_rl_params;
 extern ATOLL_API const atoll_opt_table atoll_rl_options;
 ATOLL_API void atoll_rl_params_init(atoll_rl_params *p);
