@@ -413,6 +413,8 @@ atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_c
   chain->kept = err == ATOLL_OK && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
   if (err == ATOLL_OK)
     *y = result;
+  else
+    chain->parity ^= 1; /* a refusal is no run: others may still read what the last one gave */
   return err;
 }
 

@@ -27,6 +27,8 @@ static void many_epochs(int claims) {
   for (int i = 0; i < 1000; i++) {
     CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, q.p.rows, i % 2 ? doubled : q.x, &y));
     CHECK(memcmp(want[i % 2], y, n * sizeof *y) == 0); /* read while a faster rank is in the next run */
+    const float *none = NULL;                          /* a refusal is no run */
+    CHECK(atoll_chain_run(c, ATOLL_CHAIN_BLAS_CHUNKS, &cut, q.p.rows, q.x, &none) == ATOLL_UNSUPPORTED && !none);
   }
   free(doubled), free(want[0]), free(want[1]);
   atoll_chain_destroy(&c);
