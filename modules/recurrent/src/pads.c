@@ -6,6 +6,8 @@
  * value of the constant, which is stored once for a run: a choice of a pointer, outside of their loops; m is not
  * computed any more. Reads over slices stay: a slice ends where the tensor does, so that nothing is padded for it, and
  * tiles of slices (tile.c) are cut at the slice's ends instead of masked. */
+#include <string.h>
+
 #include "passes.h"
 
 /* Operations that read an operand through a pointer to one dense value. */
@@ -38,7 +40,7 @@ static int is_padded(rt_graph *g, const atoll_rt *m, struct pad *p) {
   *p = (struct pad){.m = m, .view = &m->in[first], .src = rt_src(g, &m->in[first])};
   p->cond = first ? atoll_sym_not(g->syms, m->in[0].cond) : m->in[0].cond;
   if (!is_number(g, rt_src(g, &m->in[!first]), &p->value) || is_number(g, p->src, &other) || p->src == m ||
-      rt_slices(g, p->view) || (p->src->padded && p->src->pad != p->value))
+      rt_slices(g, p->view) || (p->src->padded && memcmp(&p->src->pad, &p->value, sizeof p->value) != 0))
     return 0;
   for (int k = 0; k < p->src->axes; k++)
     if (rt_dims_of(g, p->src->shape[k]))
