@@ -140,8 +140,7 @@ struct cpu_vec {
      or float; n rows or columns make as many panels of P as they need */
   int gemm_rows, gemm_columns;
   void (*gemm_pack)(const void *src, int bf16, int64_t rs, int64_t ks, int64_t n, int64_t K, int P, float *to);
-  void (*gemm_tile)(int64_t K, const float *a, const float *b, const float *next, float *c, int64_t ldc,
-                    int accumulate);
+  void (*gemm_tile)(int64_t K, const float *a, const float *b, float *c, int64_t ldc, int accumulate);
   void (*gemm_finish)(const float *tile, int ld, int m, int n, const float *sums, int64_t ld_sums, int keep,
                       const void *bias, int bf16, void *c, int64_t ldc);
   /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive
@@ -152,7 +151,7 @@ struct cpu_vec {
 
 #define CPU_STRIP  64
 #define CPU_WIDE   32 /* columns of panels for libxsmm, and the most of ours */
-#define CPU_PANELS 16 /* of A that pass by one panel of B, and then by the next one */
+#define CPU_PANELS 16 /* of A that pass by one panel of B */
 
 extern const struct cpu_vec cpu_vec_plain, cpu_vec_avx2, cpu_vec_avx512;
 const struct cpu_vec *cpu_vec_best(void);
