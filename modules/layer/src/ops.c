@@ -287,14 +287,15 @@ static atoll_err attention_kept_forward(const op_run *r) {
   return KEEP->attention_keep(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), extra_of(r, 0), &kept, &shape, &drop);
 }
 
-static atoll_err attention_kept_input(const op_run *r) {
+static atoll_err attention_from(const op_run *r, atoll_attention_kept kept) {
   atoll_attention_shape shape = shape_of(r);
   atoll_drop drop = drop_here(r);
-  atoll_attention_kept kept = kept_of(r);
   return KEEP->attention_backward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r), &kept,
                                   d_out(r), part_of(r, 0, 1), part_of(r, 1, 1), part_of(r, 2, 1), r->at[r->op->scratch],
                                   &shape, &drop);
 }
+
+static atoll_err attention_kept_input(const op_run *r) { return attention_from(r, kept_of(r)); }
 
 static atoll_attention_kept codes_of(const op_run *r) {
   return (atoll_attention_kept){.code = extra_of(r, 1), .unit = extra_of(r, 0)};
@@ -310,14 +311,7 @@ static atoll_err attention_coded_forward(const op_run *r) {
                                &drop);
 }
 
-static atoll_err attention_coded_input(const op_run *r) {
-  atoll_attention_shape shape = shape_of(r);
-  atoll_drop drop = drop_here(r);
-  atoll_attention_kept kept = codes_of(r);
-  return KEEP->attention_backward(QUEUE, part_of(r, 0, 0), part_of(r, 1, 0), part_of(r, 2, 0), out_of(r), &kept,
-                                  d_out(r), part_of(r, 0, 1), part_of(r, 1, 1), part_of(r, 2, 1), r->at[r->op->scratch],
-                                  &shape, &drop);
-}
+static atoll_err attention_coded_input(const op_run *r) { return attention_from(r, codes_of(r)); }
 
 /* Values lie alone, or behind queries and keys in each row. */
 static atoll_err attention_again_forward(const op_run *r) {
