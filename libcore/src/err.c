@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MESSAGE_MAX 2048
-
-static _Thread_local char last_message[MESSAGE_MAX];
+static _Thread_local char last_message[ATOLL_MESSAGE_MAX];
 static _Thread_local char last_where[160];
 
 static const struct {
@@ -29,7 +27,7 @@ atoll_err atoll_err_record(atoll_err code, const char *file, int line, const cha
   int saved = errno;
   /* Through a second buffer: callers may wrap the message they found, atoll_fail(code, "shard 3: %s",
    * atoll_err_message()). */
-  char text[MESSAGE_MAX];
+  char text[ATOLL_MESSAGE_MAX];
   va_list ap;
   va_start(ap, fmt);
   int n = vsnprintf(text, sizeof text, fmt, ap);
@@ -80,7 +78,7 @@ const char *atoll_err_message(void) { return last_message; }
 const char *atoll_err_where(void) { return last_where; }
 
 void atoll_err_set_message(const char *message) {
-  char text[MESSAGE_MAX];
+  char text[ATOLL_MESSAGE_MAX];
   snprintf(text, sizeof text, "%s", message ? message : "");
   memcpy(last_message, text, sizeof text);
 }

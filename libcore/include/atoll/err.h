@@ -48,6 +48,9 @@ ATOLL_API int atoll_err_parse(const char *name, atoll_err *code);
 /** The i-th entry of the list (0 = OK); returns 0 past its end. For `--help`. */
 ATOLL_API int atoll_err_entry(int i, atoll_err *code, const char **name, const char **text);
 
+/** Bytes a message can take, its end included. */
+#define ATOLL_MESSAGE_MAX 2048
+
 /** Last message of this thread ("" when none); borrowed until the next atoll_fail() of the thread. */
 ATOLL_API const char *atoll_err_message(void);
 /** Source place "file.c:line" of the last message, for debug logs. */

@@ -222,7 +222,7 @@ static atoll_err get_files(atoll_yaml *root, manifest *m) {
 static atoll_err as_corrupt(atoll_err err) {
   if (err != ATOLL_USAGE)
     return err;
-  char message[1024];
+  char message[ATOLL_MESSAGE_MAX];
   snprintf(message, sizeof message, "%s", atoll_err_message());
   return atoll_fail(ATOLL_CORRUPT, "%s", message);
 }

@@ -739,7 +739,7 @@ atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_param
   if (p->device && err == ATOLL_OK) {
     err = (atoll_err)wait_all(&rt.r);
   } else if (p->device) { /* memory goes only when nobody uses it; the first error counts */
-    char message[512];
+    char message[ATOLL_MESSAGE_MAX];
     (void)snprintf(message, sizeof message, "%s", atoll_err_message());
     (void)p->device->wait(p->device);
     err = atoll_fail(err, "%s", message);

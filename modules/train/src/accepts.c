@@ -105,12 +105,14 @@ static atoll_err checkpoint_bytes(const atoll_model *model, const atoll_plan *pl
   const atoll_plan_stage *s = &plan->pipeline[pipeline].stage[stage];
   int rank = s->replica[replica].rank[0], params = atoll_model_params_count(model), n = 0;
   int *owners = calloc((size_t)plan->world + 1, sizeof *owners);
-  atoll_tensor *shares = calloc((size_t)params * STAGE_STORED * ATOLL_LAYER_BLOCKS, sizeof *shares);
+  atoll_tensor *shares = malloc((size_t)params * STAGE_STORED * ATOLL_LAYER_BLOCKS * sizeof *shares);
   atoll_err err = owners && shares ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "list of %d tensors", params);
   for (int i = 0; i < params && err == ATOLL_OK; i++) {
     team_part share;
     atoll_tensor block[ATOLL_LAYER_BLOCKS];
     int blocks = 0;
+    if (!team_holds(s, atoll_model_param_at(model, i)->layer))
+      continue;
     err = team_share(plan, model, i, rank, owners, plan->world, &share);
     if (err == ATOLL_OK && share.parts > 0)
       err = atoll_layer_blocks(model, i, 0, s->replica[replica].tensor,

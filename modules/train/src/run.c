@@ -219,7 +219,7 @@ atoll_err atoll_train_run(MPI_Comm comm, atoll_job *job, const atoll_opts *opts,
   session s;
   memset(result, 0, sizeof *result);
   result->loss = result->validation_loss = NAN;
-  char message[1024];
+  char message[ATOLL_MESSAGE_MAX];
   ATOLL_TRY_ALL(comm, atoll_stop_init_run(job->run.dir, job->run.time_limit, job->run.stop_margin));
   atoll_err err = session_open(comm, job, opts, 0, &s);
   if (err == ATOLL_OK) {

@@ -16,7 +16,7 @@
 
 #include "atoll/clock.h"
 
-static int holds(const atoll_plan_stage *stage, int layer) {
+int team_holds(const atoll_plan_stage *stage, int layer) {
   int found = 0;
   for (int c = 0; c < stage->chunks; c++)
     found |= layer >= stage->chunk[c].first && layer < stage->chunk[c].last;
@@ -28,7 +28,7 @@ int team_owners(const atoll_plan *plan, int layer, int tensor_rank, int *ranks, 
   for (int p = 0; p < plan->pipelines; p++)
     for (int s = 0; s < plan->pipeline[p].stages; s++) {
       const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
-      for (int r = 0; holds(stage, layer) && r < stage->replicas; r++)
+      for (int r = 0; team_holds(stage, layer) && r < stage->replicas; r++)
         for (int k = 0; k < stage->replica[r].ranks; k++)
           if (tensor_rank < 0 || k % stage->replica[r].tensor == tensor_rank) {
             if (n < cap)
@@ -43,7 +43,7 @@ atoll_mlp team_mlp(const atoll_plan *plan, int layer) {
   atoll_mlp mlp = ATOLL_MLP_PLAIN;
   for (int p = 0; p < plan->pipelines; p++)
     for (int s = 0; s < plan->pipeline[p].stages; s++)
-      if (holds(&plan->pipeline[p].stage[s], layer))
+      if (team_holds(&plan->pipeline[p].stage[s], layer))
         (void)atoll_mlp_parse(plan->pipeline[p].stage[s].range[0].mlp, &mlp);
   return mlp;
 }
@@ -53,7 +53,7 @@ int team_degree(const atoll_plan *plan, int layer) {
   for (int p = 0; p < plan->pipelines; p++)
     for (int s = 0; s < plan->pipeline[p].stages; s++) {
       const atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
-      for (int r = 0; (layer < 0 || holds(stage, layer)) && r < stage->replicas; r++)
+      for (int r = 0; (layer < 0 || team_holds(stage, layer)) && r < stage->replicas; r++)
         most = stage->replica[r].tensor > most ? stage->replica[r].tensor : most;
     }
   return most;

@@ -90,6 +90,7 @@ atoll_err team_reduce(team *t, atoll_comm *world, const atoll_exec *exec, atoll_
                       double *tied_seconds);
 /* Elements of tree-sum workspace that a replica's rank takes. */
 int64_t team_work_elements(const atoll_plan *plan, int pipeline, int stage);
+int team_holds(const atoll_plan_stage *stage, int layer);
 /* Ranks that own a layer, of one tensor rank or (-1) of all. Fills at most cap, returns how many there are. */
 int team_owners(const atoll_plan *plan, int layer, int tensor_rank, int *ranks, int cap);
 /* Largest tensor degree of a replica that holds the layer; of any replica when layer < 0. */

@@ -494,7 +494,7 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
   err = comm == MPI_COMM_NULL ? err : atoll_agree(comm, err);
   err = err == ATOLL_OK ? make_best(&c, comm, &chosen) : err;
   if (report && rank == 0 && (err == ATOLL_OK || c.note_count)) {
-    char message[1024];
+    char message[ATOLL_MESSAGE_MAX];
     snprintf(message, sizeof message, "%s", atoll_err_message());
     atoll_err made = make_report(&c, &r);
     if (made == ATOLL_OK && err == ATOLL_OK && c.best && !chosen.plan)

@@ -77,23 +77,41 @@ atoll_err compose_nowhere(const composer *c, char *text, size_t n) {
   return ATOLL_OK;
 }
 
+/* The divisor of the batch in the middle of those above low and below high; 0: none. Memory grows with the
+ * micro-batch, so the largest that fits is found by halving. */
+static int64_t between(int64_t batch, int64_t low, int64_t high) {
+  int n = 0;
+  for (int64_t b = low + 1; b < high; b++)
+    n += batch % b == 0;
+  for (int64_t b = low + 1, k = 0; b < high; b++)
+    if (batch % b == 0 && k++ == n / 2)
+      return b;
+  return 0;
+}
+
 atoll_err compose_say_batch(const atoll_plan_problem *problem, const atoll_plan_params *params, int world,
                             atoll_err err) {
   if (err != ATOLL_INFEASIBLE || params->micro_batch <= 1 || problem->islands->devices > COMPOSE_EXACT_DEVICES)
     return err;
-  char message[1024];
+  char message[ATOLL_MESSAGE_MAX];
   snprintf(message, sizeof message, "%s", atoll_err_message());
-  atoll_plan *plan = NULL;
-  atoll_plan_params less = *params;
-  for (int64_t b = params->micro_batch - 1; b > 0 && !plan; b--) {
+  /* Divisors of the batch below what was asked; where one sample does not fit, no more is tried. */
+  int64_t fits = 0, high = params->micro_batch;
+  for (int64_t b = 1; b > 0; b = between(problem->global_batch, fits, high)) {
+    atoll_plan *plan = NULL;
+    atoll_plan_params less = *params;
     less.micro_batch = b;
-    if (problem->global_batch % b == 0 && compose_make(problem, &less, world, MPI_COMM_NULL, &plan, NULL) != ATOLL_OK)
+    if (compose_make(problem, &less, world, MPI_COMM_NULL, &plan, NULL) == ATOLL_OK) {
+      fits = b;
+    } else {
       atoll_err_clear();
+      high = b;
+    }
+    atoll_plan_destroy(&plan);
   }
-  if (!plan)
+  if (!fits)
     atoll_err_set_message(message);
   else
-    (void)atoll_fail(err, "%s; a micro-batch of %" PRId64 " would fit", message, less.micro_batch);
-  atoll_plan_destroy(&plan);
+    (void)atoll_fail(err, "%s; a micro-batch of %" PRId64 " would fit", message, fits);
   return err;
 }
