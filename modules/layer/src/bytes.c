@@ -132,6 +132,8 @@ int64_t layer_work_size(const atoll_model *m, int layer, atoll_policy policy, la
 
 /* ---- expressions ---- */
 
+static int odd(const layer_pieces *p, int i) { return p->row[i] % 64 || p->row_s[i] % 64; }
+
 static const atoll_sym *sym_bytes(const layer_pieces *p, atoll_syms *pool) {
   const atoll_sym *rows =
       atoll_sym_mul(pool, atoll_sym_var(pool, "B", ATOLL_SYM_INT), atoll_sym_var(pool, "S", ATOLL_SYM_INT));
@@ -144,7 +146,7 @@ static const atoll_sym *sym_bytes(const layer_pieces *p, atoll_syms *pool) {
       row = atoll_sym_add(
           pool, row, atoll_sym_mul(pool, atoll_sym_var(pool, "S", ATOLL_SYM_INT), atoll_sym_int(pool, p->row_s[i])));
     const atoll_sym *bytes = atoll_sym_mul(pool, rows, row);
-    if (p->row[i] % 64 || p->row_s[i] % 64)
+    if (odd(p, i))
       bytes = atoll_sym_mul(pool, line, atoll_sym_ceildiv(pool, bytes, line));
     sum = atoll_sym_add(pool, sum, bytes);
   }
@@ -165,15 +167,24 @@ const atoll_sym *atoll_layer_carried_bytes(const atoll_model *m, atoll_syms *poo
                                                                                           : NULL;
 }
 
-/* Whether list a never takes more than list b: its largest piece not more than b's largest, and so on. */
+/* Whether list a never takes more than list b: in sum, as far as pieces are whole lines of 64 bytes; of others, which
+ * are padded, each has one in b that is not smaller. */
 static int within(const layer_pieces *a, const layer_pieces *b) {
   int used[PIECES_MAX] = {0}, fit = 1;
+  int64_t row = 0, row_s = 0; /* by which b's whole lines are longer */
   for (int i = 0; i < a->n && fit; i++) {
+    if (!odd(a, i)) {
+      row -= a->row[i], row_s -= a->row_s[i];
+      continue;
+    }
     fit = 0;
     for (int k = 0; k < b->n && !fit; k++)
-      fit = !used[k] && a->row[i] <= b->row[k] && a->row_s[i] <= b->row_s[k] && (used[k] = 1);
+      fit = !used[k] && odd(b, k) && a->row[i] <= b->row[k] && a->row_s[i] <= b->row_s[k] && (used[k] = 1);
   }
-  return fit;
+  for (int k = 0; k < b->n; k++)
+    if (!odd(b, k))
+      row += b->row[k], row_s += b->row_s[k];
+  return fit && row >= 0 && row_s >= 0;
 }
 
 static const atoll_sym *largest_work(const lists *l, const int *calls, atoll_syms *pool) {

@@ -5,12 +5,14 @@
  * Weight gradients come in a second call, which needs the gradients of the outputs of operations with parameters (they
  * are carried from the first call), and their inputs: kept, made again, or, when the first call made them again at the
  * price of a matrix product, carried too. Where nobody waits for the input's gradient both halves are one call: each
- * operation's weight gradient follows its input gradient, and nothing is carried.
+ * operation's weight gradient comes right before its input gradient, so that what was made again for the first is dead
+ * when the second needs room, and nothing is carried.
  *
  * Places: a value lives from the first step that touches it to the last. Those that are neither kept nor arguments of
- * the call get slots; a slot is used again when its value is dead, and a slot that ever holds something carried
- * belongs to the carried bytes. Some values share a place on purpose (join): the result of a residual with its second
- * input, gradients along the residual stream, the gradient before a nonlinearity with the one after it.
+ * the call get slots, one or several behind each other; a slot is used again when its value is dead, cut in two when it
+ * is larger than the next. What is carried has slots of its own. Some values share a place on purpose (join):
+ * the result of a sum with an input, gradients along the residual stream, in forward a nonlinearity's input with its
+ * result, in backward its gradients.
  *
  * Nothing here depends on B and S: sizes are bytes per row (plus bytes per row and token for S x S values), which is
  * what lets bytes.c write the same layout as expressions. A fused kernel belongs in op_types as one operation that
@@ -21,18 +23,25 @@
 
 typedef struct slot {
   int64_t row, row_s; /* bytes */
-  int busy, carried;
+  int busy;
 } slot;
+
+/* Slots behind each other. */
+typedef struct run {
+  int first, n; /* n 0: none */
+} run;
 
 typedef struct builder {
   const program *p;
-  const int *carry; /* ids that stay for the weight call */
+  const int *carry; /* representatives that stay for the weight call, in pieces of `carried` */
+  layer_pieces *carried;
   schedule *s;
   int known[PROGRAM_VALUES], has[IDS]; /* values at hand, and gradients that have a part, while steps are listed */
   int with[IDS];                       /* whose place an id shares: the class's representative */
   int last[IDS];                       /* by representative: last step that touches it */
-  int slots, of[IDS];                  /* by representative */
+  int slots;
   slot slot[IDS];
+  run of[IDS]; /* by representative */
   atoll_err err;
 } builder;
 
@@ -157,9 +166,12 @@ static void step_weight(builder *b, int i) {
 static void steps_backward(builder *b, int input, int weight) {
   b->has[GRAD(program_y(b->p))] = 1;
   for (int i = b->p->ops - 1; i >= 0; i--) {
+    int turns = b->p->op[i].turned_heads > 0; /* its input gradient turns the output's, which the weights' reads */
+    if (weight && !turns)
+      step_weight(b, i);
     if (input)
       step_input(b, i);
-    if (weight)
+    if (weight && turns)
       step_weight(b, i);
   }
 }
@@ -173,23 +185,22 @@ static void join(builder *b, int id, int other) {
       b->with[i] = to;
 }
 
-static int readers(const program *p, int v) {
+static int readers(const program *p, int v, int *last) {
   int n = 0;
   for (int i = 0; i < p->ops; i++)
     for (int k = 0; k < OP_INPUTS; k++)
-      n += p->op[i].in[k] == v;
+      if (p->op[i].in[k] == v)
+        n++, *last = i;
   return n;
 }
 
-static void join_all(builder *b) {
+static void join_gradients(builder *b) {
   const program *p = b->p;
   int dy = GRAD(program_y(p)); /* read only: it belongs to the caller */
   for (int i = 0; i < p->ops; i++) {
     const program_op *o = &p->op[i];
     int out = GRAD(o->out);
     if (o->kind == OP_RESIDUAL || o->kind == OP_RESIDUAL_MASK) {
-      if (!p->kept[o->in[1]] && readers(p, o->in[1]) == 1)
-        join(b, o->in[1], o->out);
       if (out != dy)
         join(b, GRAD(o->in[0]), out);
       else if (!o->drops)
@@ -200,38 +211,105 @@ static void join_all(builder *b) {
   }
 }
 
-static int fits(const slot *s, int64_t row, int64_t row_s) { return s->row >= row && s->row_s >= row_s; }
-
-/* A dead slot: the smallest that is large enough, else one that need only grow, else a new one. */
-static int take_slot(builder *b, int64_t row, int64_t row_s) {
-  int best = -1;
-  for (int i = 0; i < b->slots; i++) {
-    const slot *s = &b->slot[i], *t = best < 0 ? NULL : &b->slot[best];
-    if (s->busy || (!fits(s, row, row_s) && !(s->row <= row && s->row_s <= row_s)))
-      continue;
-    int large = fits(s, row, row_s);
-    if (!t || (large && (!fits(t, row, row_s) || fits(t, s->row, s->row_s))) ||
-        (!large && !fits(t, row, row_s) && fits(s, t->row, t->row_s)))
-      best = i;
+/* The result of a sum takes the place of its branch; in forward, where each value is made once, that of the stream if
+ * nobody reads it later, and so does what a nonlinearity gives. */
+static void join_values(builder *b, int forward) {
+  const program *p = b->p;
+  for (int i = 0; i < p->ops; i++) {
+    const program_op *o = &p->op[i];
+    int last = -1, sum = o->kind == OP_RESIDUAL || o->kind == OP_RESIDUAL_MASK;
+    (void)readers(p, o->in[0], &last);
+    int over = forward && last == i && o->in[0] != PROGRAM_X && !p->kept[o->in[0]];
+    if (over && (sum || (op_types[o->kind].in_place && !p->kept[o->out])))
+      join(b, o->in[0], o->out);
+    else if (sum && !p->kept[o->in[1]] && readers(p, o->in[1], &last) == 1)
+      join(b, o->in[1], o->out);
   }
-  if (best < 0)
-    best = b->slots++;
-  slot *s = &b->slot[best];
-  s->row = s->row > row ? s->row : row;
-  s->row_s = s->row_s > row_s ? s->row_s : row_s;
-  s->busy = 1;
+}
+
+/* Behind a dead slot or all, so in the middle of no live value's run; where those of dead ones begin is what counts. */
+static void insert_slot(builder *b, int at, slot s) {
+  if (b->slots == PIECES_MAX) {
+    b->err = atoll_fail(ATOLL_INTERNAL, "a block of more than %d pieces of scratch", PIECES_MAX);
+    return;
+  }
+  memmove(&b->slot[at + 1], &b->slot[at], (size_t)(b->slots++ - at) * sizeof s);
+  b->slot[at] = s;
+  for (int i = 0; i < IDS; i++)
+    b->of[i].first += b->of[i].first >= at;
+}
+
+static slot sum_of(const builder *b, run r) {
+  slot sum = {0};
+  for (int i = r.first; i < r.first + r.n; i++)
+    sum.row += b->slot[i].row, sum.row_s += b->slot[i].row_s;
+  return sum;
+}
+
+static int fits(slot s, slot in) { return s.row <= in.row && s.row_s <= in.row_s; }
+
+static int larger(slot a, slot b) { return a.row_s > b.row_s || (a.row_s == b.row_s && a.row > b.row); }
+
+/* Dead slots from `first` on, as many as s needs or as there are. */
+static run dead_run(const builder *b, int first, slot s) {
+  run r = {first, 0};
+  while (r.first + r.n < b->slots && !b->slot[r.first + r.n].busy && !(r.n && fits(s, sum_of(b, r))))
+    r.n++;
+  return r;
+}
+
+/* Of all runs of dead slots the smallest that is large enough, else the largest. */
+static run best_run(const builder *b, slot s) {
+  run best = {b->slots, 0};
+  for (int i = 0; i < b->slots; i++) {
+    run r = dead_run(b, i, s);
+    slot now = sum_of(b, r), then = sum_of(b, best);
+    int large = fits(s, now), was = fits(s, then);
+    if (r.n && (large != was ? large : larger(large ? then : now, large ? now : then)))
+      best = r;
+  }
   return best;
 }
 
-static void place_slot(builder *b, int rep, int value) {
-  const program_value *v = &b->p->value[value];
-  if (b->of[rep] < 0)
-    b->of[rep] = take_slot(b, value_bytes(b->p, value) * v->width, value_bytes(b->p, value) * v->width_s);
-  if (b->carry[rep])
-    b->slot[b->of[rep]].carried = 1;
+static int64_t missing(int64_t n, int64_t of) { return n < of ? of - n : 0; }
+
+static void set_busy(builder *b, run r, int busy) {
+  for (int i = r.first; i < r.first + r.n; i++)
+    b->slot[i].busy = busy;
 }
 
-/* Slots for all ids that have no place yet, step by step. */
+/* A run for s: what it lacks is added behind it, what it has too much cut off (not for statistics, which would leave
+ * odd pieces). */
+static run take_run(builder *b, slot s, int cut) {
+  run r = best_run(b, s);
+  slot has = sum_of(b, r);
+  if (!fits(s, has)) {
+    insert_slot(b, r.first + r.n, (slot){missing(has.row, s.row), missing(has.row_s, s.row_s), 0});
+    r.n++;
+  } else if (cut && larger(has, s)) {
+    slot rest = {has.row - s.row, has.row_s - s.row_s, 0}, *last = &b->slot[r.first + r.n - 1];
+    if (fits(rest, *last)) {
+      last->row -= rest.row, last->row_s -= rest.row_s;
+      insert_slot(b, r.first + r.n, rest);
+    }
+  }
+  set_busy(b, r, 1);
+  return r;
+}
+
+static void place_id(builder *b, int rep, int value) {
+  const program_value *v = &b->p->value[value];
+  const int64_t bytes = value_bytes(b->p, value);
+  slot s = {bytes * v->width, bytes * v->width_s, 0};
+  if (b->carry[rep]) {
+    b->s->at[rep] = (place){PLACE_CARRIED, b->carried->n};
+    add_piece(b->carried, s.row, s.row_s);
+  } else if (b->of[rep].n == 0) {
+    b->of[rep] = take_run(b, s, v->type != VALUE_FLOAT);
+  }
+}
+
+/* Places for all ids that have none yet, step by step. */
 static void place_all(builder *b) {
   schedule *s = b->s;
   for (int i = 0; i < s->n; i++) {
@@ -239,50 +317,41 @@ static void place_all(builder *b) {
     for (int k = 0; k < l.n; k++)
       b->last[b->with[l.id[k]]] = i;
   }
-  for (int i = 0; i < s->n; i++) {
+  for (int i = 0; i < s->n && b->err == ATOLL_OK; i++) {
     id_list l = touched(b->p, &s->step[i]);
     for (int k = 0; k < l.n; k++)
       if (s->at[b->with[l.id[k]]].kind == PLACE_NONE)
-        place_slot(b, b->with[l.id[k]], l.id[k] % PROGRAM_VALUES);
-    for (int k = 0; k < l.n; k++) {
-      int rep = b->with[l.id[k]];
-      if (b->last[rep] == i && b->of[rep] >= 0 && !b->carry[rep])
-        b->slot[b->of[rep]].busy = 0;
-    }
+        place_id(b, b->with[l.id[k]], l.id[k] % PROGRAM_VALUES);
+    for (int k = 0; k < l.n; k++)
+      if (b->last[b->with[l.id[k]]] == i)
+        set_busy(b, b->of[b->with[l.id[k]]], 0);
   }
 }
 
-/* Slots become pieces of the carried or the work bytes; ids get the places of their classes. */
-static void number(builder *b, layer_pieces *carried) {
+/* Slots become pieces of the work bytes; ids get the places of their classes. */
+static void number(builder *b) {
   schedule *s = b->s;
-  int piece[IDS];
-  for (int i = 0; i < b->slots; i++) {
-    layer_pieces *to = b->slot[i].carried ? carried : &s->work;
-    piece[i] = to->n;
-    add_piece(to, b->slot[i].row, b->slot[i].row_s);
-  }
+  for (int i = 0; i < b->slots; i++)
+    add_piece(&s->work, b->slot[i].row, b->slot[i].row_s);
   for (int id = 0; id < IDS; id++) {
-    int rep = b->with[id], at = b->of[rep];
-    if (at >= 0)
-      s->at[id] = (place){b->slot[at].carried ? PLACE_CARRIED : PLACE_WORK, piece[at]};
-    else
-      s->at[id] = s->at[rep];
+    int rep = b->with[id];
+    s->at[id] = b->of[rep].n ? (place){PLACE_WORK, b->of[rep].first} : s->at[rep];
   }
 }
 
 /* ---- one call ---- */
 
-static void begin(builder *b, const program *p, const int *carry, schedule *s) {
+static void begin(builder *b, block_plan *plan, int call, const int *carry) {
   memset(b, 0, sizeof *b);
-  memset(s, 0, sizeof *s);
-  b->p = p;
-  b->s = s;
+  b->p = &plan->p;
+  b->s = &plan->call[call];
   b->carry = carry;
-  for (int i = 0; i < IDS; i++) {
+  b->carried = &plan->carried;
+  memset(b->s, 0, sizeof *b->s);
+  for (int i = 0; i < IDS; i++)
     b->with[i] = i;
-    b->of[i] = -1;
-  }
-  join_all(b);
+  join_values(b, call == STEP_FORWARD);
+  join_gradients(b);
 }
 
 static void set(builder *b, int id, place_kind kind, int piece) { b->s->at[b->with[id]] = (place){kind, piece}; }
@@ -298,15 +367,16 @@ static void set_kept(builder *b) {
 
 static const int nothing[IDS];
 
-static atoll_err make_forward(const program *p, block_plan *out) {
+static atoll_err make_forward(block_plan *out) {
+  const program *p = &out->p;
   builder b;
-  begin(&b, p, nothing, &out->call[STEP_FORWARD]);
+  begin(&b, out, STEP_FORWARD, nothing);
   set_kept(&b);
   set(&b, PROGRAM_X, PLACE_X, 0);
   set(&b, program_y(p), PLACE_Y, 0);
   steps_forward(&b);
   place_all(&b);
-  number(&b, NULL);
+  number(&b);
   return b.err;
 }
 
@@ -336,23 +406,25 @@ static void carry_all(const program *p, int *carry) {
   }
 }
 
-static atoll_err make_backward(const program *p, block_plan *out) {
+static atoll_err make_backward(block_plan *out) {
+  const program *p = &out->p;
   builder b;
-  begin(&b, p, nothing, &out->call[CALL_BACKWARD]);
+  begin(&b, out, CALL_BACKWARD, nothing);
   set_kept(&b);
   set(&b, GRAD(program_y(p)), PLACE_DY, 0);
   set(&b, GRAD(PROGRAM_X), PLACE_DX, 0);
   steps_backward(&b, 1, 1);
   place_all(&b);
-  number(&b, NULL);
+  number(&b);
   return b.err;
 }
 
-static atoll_err make_halves(const program *p, block_plan *out) {
+static atoll_err make_halves(block_plan *out) {
+  const program *p = &out->p;
   int carry[IDS] = {0}, by_class[IDS] = {0};
   builder b;
   carry_all(p, carry);
-  begin(&b, p, by_class, &out->call[STEP_INPUT]);
+  begin(&b, out, STEP_INPUT, by_class);
   for (int id = 0; id < IDS; id++)
     by_class[b.with[id]] |= carry[id];
   set_kept(&b);
@@ -360,11 +432,11 @@ static atoll_err make_halves(const program *p, block_plan *out) {
   set(&b, GRAD(PROGRAM_X), PLACE_DX, 0);
   steps_backward(&b, 1, 0);
   place_all(&b);
-  number(&b, &out->carried);
+  number(&b);
   ATOLL_TRY(b.err);
 
   builder w;
-  begin(&w, p, by_class, &out->call[STEP_WEIGHT]);
+  begin(&w, out, STEP_WEIGHT, by_class);
   set_kept(&w);
   for (int id = 0; id < IDS; id++)
     if (carry[id] && out->call[STEP_INPUT].at[id].kind != PLACE_NONE) {
@@ -374,7 +446,7 @@ static atoll_err make_halves(const program *p, block_plan *out) {
     }
   steps_backward(&w, 0, 1);
   place_all(&w);
-  number(&w, &out->carried);
+  number(&w);
   return w.err;
 }
 
@@ -382,7 +454,7 @@ atoll_err block_make(const atoll_model *m, int layer, atoll_policy policy, layer
   memset(out, 0, sizeof *out);
   ATOLL_TRY(program_make(m, layer, policy, way, &out->p));
   block_saved(&out->p, &out->saved);
-  ATOLL_TRY(make_forward(&out->p, out));
-  ATOLL_TRY(make_backward(&out->p, out));
-  return make_halves(&out->p, out);
+  ATOLL_TRY(make_forward(out));
+  ATOLL_TRY(make_backward(out));
+  return make_halves(out);
 }

@@ -61,7 +61,7 @@ typedef struct op_run op_run;
 
 typedef struct op_type {
   int costly;   /* a matrix product is behind it: what it gives is carried rather than made a third time */
-  int in_place; /* the gradient of its input may take the place of that of its output */
+  int in_place; /* what it gives may take the place of its input, and the gradient of its input that of its output */
   int input_needs, weight_needs; /* NEED_*: values that the halves of backward read */
   atoll_err (*forward)(const op_run *r);
   atoll_err (*input)(const op_run *r);

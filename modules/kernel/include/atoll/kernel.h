@@ -158,11 +158,11 @@ typedef struct atoll_kernels {
   atoll_err (*rope)(atoll_queue *q, void *x, int64_t B, int64_t S, int64_t heads, int64_t head_dim,
                     const atoll_rope *rope, int back);
 
-  /* y = x / (1 + exp(-x)) * up (SwiGLU: Shazeer 2020, 2002.05202); dx or dup may be dy */
+  /* y = x / (1 + exp(-x)) * up (SwiGLU: Shazeer 2020, 2002.05202); y may be x, dx or dup dy */
   atoll_err (*swiglu_forward)(atoll_queue *q, const void *x, const void *up, void *y, int64_t n);
   atoll_err (*swiglu_backward)(atoll_queue *q, const void *dy, const void *x, const void *up, void *dx, void *dup,
                                int64_t n);
-  /* x Phi(x), the form of bert (Hendrycks and Gimpel 2016, 1606.08415); dx may be dy */
+  /* x Phi(x), the form of bert (Hendrycks and Gimpel 2016, 1606.08415); y may be x, dx dy */
   atoll_err (*gelu_erf_forward)(atoll_queue *q, const void *x, void *y, int64_t n);
   atoll_err (*gelu_erf_backward)(atoll_queue *q, const void *dy, const void *x, void *dx, int64_t n);
   /* y may be x; backward from y, dx may be dy */
@@ -180,9 +180,9 @@ typedef struct atoll_kernels {
   atoll_err (*gather)(atoll_queue *q, const void *x, const int32_t *index, void *y, int64_t n, int64_t bytes);
   atoll_err (*scatter)(atoll_queue *q, const void *x, const int32_t *index, void *y, int64_t n, int64_t bytes);
 
-  /* tanh form (GPT-2's gelu_new) */
+  /* tanh form (GPT-2's gelu_new); y may be x, dx dy */
   atoll_err (*gelu_forward)(atoll_queue *q, const void *x, void *y, int64_t n);
-  atoll_err (*gelu_backward)(atoll_queue *q, const void *dy, const void *x, void *dx, int64_t n); /* dx may be dy */
+  atoll_err (*gelu_backward)(atoll_queue *q, const void *dy, const void *x, void *dx, int64_t n);
 
   /* y = x + drop(z); [B, inner] with the sample along B. y may be x or z */
   atoll_err (*residual_forward)(atoll_queue *q, const void *x, const void *z, void *y, int64_t B, int64_t inner,
