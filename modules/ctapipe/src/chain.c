@@ -177,6 +177,8 @@ static void describe_steps(atoll_chain *c, const atoll_chain_params *params, int
   c->params = *params;
   v->rank = rank;
   v->ranks = ranks;
+  v->claims = params->claims;
+  v->rounds = params->dtype == ATOLL_BF16;
   v->micro = cta_micro_best();
   v->steps = v->products = c->params.layers + 1;
   for (int i = 0; i < v->steps; i++) {
@@ -208,18 +210,21 @@ static atoll_err open_tools(atoll_chain *c) {
   return ATOLL_OK;
 }
 
+atoll_err cta_sketch(const atoll_chain_params *params, int rank, int ranks, atoll_chain **out) {
+  ATOLL_TRY(check_params(params, ranks));
+  *out = calloc(1, sizeof **out);
+  if (!*out)
+    return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof **out);
+  describe_steps(*out, params, rank, ranks);
+  return ATOLL_OK;
+}
+
 static atoll_err prepare(atoll_comm *comm, atoll_mem *mem, const atoll_chain_params *params, atoll_chain **out) {
-  ATOLL_TRY(check_params(params, atoll_comm_size(comm)));
-  atoll_chain *c = calloc(1, sizeof *c);
-  if (!c)
-    return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof *c);
-  *out = c;
+  ATOLL_TRY(cta_sketch(params, atoll_comm_rank(comm), atoll_comm_size(comm), out));
+  atoll_chain *c = *out;
   c->comm = comm;
   c->mem = mem;
   struct cta_view *v = &c->view;
-  describe_steps(c, params, atoll_comm_rank(comm), atoll_comm_size(comm));
-  v->claims = params->claims;
-  v->rounds = params->dtype == ATOLL_BF16;
   v->timeout = params->timeout;
   ATOLL_TRY(open_tools(c));
   v->scratch = aligned_alloc(64, (size_t)2 * CTA_TILE * CTA_TILE * sizeof(float));
@@ -264,11 +269,8 @@ atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain
 
 atoll_err atoll_chain_measure(const atoll_chain_params *params, int rank, int ranks, size_t *bytes) {
   struct cta_layout l = {{0}, NULL};
-  ATOLL_TRY(check_params(params, ranks));
-  atoll_chain *c = calloc(1, sizeof *c);
-  if (!c)
-    return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof *c);
-  describe_steps(c, params, rank, ranks);
+  atoll_chain *c = NULL;
+  ATOLL_TRY(cta_sketch(params, rank, ranks, &c));
   lay_out(c, &l);
   *bytes = l.used[rank];
   free(c);
@@ -346,7 +348,7 @@ static atoll_err pack_layer(atoll_chain *c, int layer, int which, const void *w,
   if (!w)
     return atoll_fail(ATOLL_USAGE, "layer %d of a chain: its owner, rank %d, gave no weights", layer, v->rank);
   if (cta_is_on_device(c))
-    return cta_device_set_layer(c, layer, w, is, os, bias);
+    return cta_device_set_layer(c, layer, which, w, is, os, bias);
   pack_step(c, v, layer + 1, which, w, is, os);
   if (c->params.backward)
     pack_step(c, &c->back, 2 - layer, which, w, os, is);

@@ -35,14 +35,18 @@ struct cta_layout {
 };
 void *cta_lay(struct cta_layout *l, int rank, size_t bytes, size_t align);
 
+/* A chain without memory, of which to ask what follows from its shape; free(). */
+atoll_err cta_sketch(const atoll_chain_params *params, int rank, int ranks, atoll_chain **out);
+
 /* On the device of a plug-in (device_chain.c); open and run are collective. */
 static inline int cta_is_on_device(const struct atoll_chain *c) {
   return c->params.device && !atoll_device_host_memory(c->params.device);
 }
 atoll_err cta_device_open(atoll_chain *c);
 void cta_device_close(atoll_chain *c);
-atoll_err cta_device_set_layer(atoll_chain *c, int layer, const float *w, int64_t in_stride, int64_t out_stride,
-                               const float *bias);
+/* which: 0 for V of a gate, 1 for the layer's other matrix. */
+atoll_err cta_device_set_layer(atoll_chain *c, int layer, int which, const float *w, int64_t in_stride,
+                               int64_t out_stride, const float *bias);
 atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, const float *x, const float **y);
 atoll_err cta_device_backward(atoll_chain *c, atoll_chain_way way, const float *dy, const atoll_chain_gradients *to);
 const char *cta_device_transport(const atoll_chain *c);

@@ -25,7 +25,8 @@
 enum { SETTINGS = 256, FINALISTS = 8, ROUND = 7, TURNS_LEAST = 3, TURNS_MOST = 15 * ROUND, ENTRIES = 4096, KEY = 512 };
 static const double enough_seconds = 2, decide_seconds = 6; /* of trying all, and of the finalists' turns */
 static const double long_run = 0.05;
-static const double clearly = 1.02; /* times the best median: half of those behind it leave after a round */
+static const double shared_work = 32768; /* multiply-adds: a core needs no longer for less than ranks to meet */
+static const double clearly = 1.02;      /* times the best median: half of those behind it leave after a round */
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
 
@@ -42,13 +43,18 @@ static int allowed(const atoll_chain *c, atoll_chain_way way, int same_bits) {
   return !tensor || (!same_bits && !v->rounds && v->steps == 3 && v->step[2].activation == ATOLL_ACTIVATION_NONE);
 }
 
+/* Multiply-adds. */
+static double work_of(const atoll_chain *c, int64_t rows) {
+  double work = 0;
+  for (int i = 1; i < c->view.steps; i++)
+    work += (double)rows * (double)c->view.step[i].in * (double)c->view.step[i].out * cta_factors(&c->view.step[i]);
+  return work;
+}
+
 int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, atoll_chain_setting *list, int most) {
   static const int64_t panels[] = {16, 32, 64, 128, 256};
-  double work = 0; /* multiply-adds */
+  double work = work_of(chain, rows);
   int n = 0;
-  for (int i = 1; i < chain->view.steps; i++)
-    work += (double)rows * (double)chain->view.step[i].in * (double)chain->view.step[i].out *
-            cta_factors(&chain->view.step[i]);
   for (int way = 0; way < ATOLL_CHAIN_WAYS; way++)
     for (size_t i = 0; i < sizeof panels / sizeof *panels && allowed(chain, (atoll_chain_way)way, same_bits); i++) {
       /* One panel of fewer rows than that is enough, and low panels read the weights too often to pay where there is
@@ -177,9 +183,12 @@ static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tri
 static atoll_err measure(atoll_chain *c, int64_t rows, int same_bits, const float *x, atoll_chain_choice *out) {
   atoll_chain_setting list[SETTINGS];
   struct tried tried[SETTINGS];
-  int n = atoll_chain_settings(c, rows, same_bits, list, SETTINGS), alive = n;
-  for (int i = 0; i < n; i++)
-    tried[i] = (struct tried){list[i], 0};
+  int listed = atoll_chain_settings(c, rows, same_bits, list, SETTINGS), n = 0;
+  int small = !cta_is_on_device(c) && work_of(c, rows) < shared_work;
+  for (int i = 0; i < listed; i++)
+    if (!small || list[i].way == ATOLL_CHAIN_SEQUENTIAL)
+      tried[n++] = (struct tried){list[i], 0};
+  int alive = n;
   double spent = 0;
   for (int turn = 0; turn < 2 && spent < enough_seconds; turn++)
     ATOLL_TRY(try_each(c, rows, x, tried, n, &spent));
@@ -378,4 +387,22 @@ atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, co
   MPI_Bcast(&mine, (int)sizeof mine, MPI_BYTE, 0, mpi); /* medians are the same, but one rank speaks */
   *out = mine;
   return ATOLL_OK;
+}
+
+int atoll_chain_remembered(const atoll_chain_params *params, int ranks, int64_t rows, const char *path,
+                           atoll_chain_choice *out) {
+  char file[4096], key[KEY];
+  atoll_chain *c = NULL;
+  int found = 0;
+  if (cta_sketch(params, 0, ranks, &c) != ATOLL_OK) {
+    atoll_err_clear();
+    return 0;
+  }
+  cta_choices_file(path, file, sizeof file);
+  for (int same_bits = 1; same_bits >= 0 && !found; same_bits--) {
+    make_key(c, rows, same_bits, key);
+    found = cta_recall(file, key, out);
+  }
+  free(c);
+  return found;
 }

@@ -31,12 +31,14 @@
 enum { CHUNKS_MOST = 64, GROUP = 8 };
 
 struct device_layer {
-  int64_t in, out; /* rounded up to 8 */
+  int64_t in, out;  /* rounded up to 8; a gate's, and what reads it, to a turn of V and W */
+  int64_t products; /* out, of a gate twice that: V's and W's in turns */
   int owner;
   void *input;            /* [rows, in] */
+  int64_t ready;          /* columns of a tile of the input */
   uint32_t *tile, *chunk; /* flags of the input; of its chunks of rows */
   uint64_t *claim;
-  void *w, *turned; /* [out, in]; [in, out] for backward */
+  void *w, *turned; /* [products, in]; [in, products] for backward */
   float *bias;
   float *sums; /* own layers only, as queue and done */
   atoll_queue *queue;
@@ -47,8 +49,8 @@ enum { BACK_JOBS = 4 };
 
 /* With backward alone; named as in the chain's `to`. Everything lies with the owner of what it belongs to. */
 struct device_back {
-  void *before;   /* [rows, hidden] that the first layer's activation is applied to; NULL: its results do */
-  void *dy, *dz;  /* [rows, out], [rows, hidden] */
+  void *before;   /* [rows, products] that the first layer's activation is applied to; NULL: its results do */
+  void *dy, *dz;  /* [rows, out], [rows, products] */
   uint32_t *tile; /* flags of dz */
   void *dx;       /* [rows, in] */
   float *dw[2], *db[2];
@@ -133,12 +135,25 @@ static const atoll_chain_device *find_table(const char *kind) {
   return NULL;
 }
 
-static int64_t flags_of(const struct cta_device *d, int64_t rows, int64_t columns) {
-  return ceiling(rows, d->table->tile_rows) * ceiling(columns, d->table->tile_cols);
+static int64_t flags_of(const struct cta_device *d, int64_t rows, int64_t columns, int64_t each) {
+  return ceiling(rows, d->table->tile_rows) * ceiling(columns, each);
 }
+
+static int is_gate(const struct device_layer *a) { return a->products > a->out; }
 
 static void *lay_numbers(struct cta_layout *l, int rank, int64_t n) {
   return cta_lay(l, rank, (size_t)n * sizeof(uint16_t), 256);
+}
+
+static void describe_layer(const atoll_chain *c, struct cta_device *d, int layer) {
+  struct device_layer *a = &d->layer[layer];
+  const atoll_chain_layer *p = &c->params.layer[layer];
+  int gate = p->activation == ATOLL_ACTIVATION_SWIGLU;
+  a->in = layer > 0 ? a[-1].out : round8(p->in);
+  a->out = gate ? ceiling(round8(p->out), ATOLL_CHAIN_GATE) * ATOLL_CHAIN_GATE : round8(p->out);
+  a->products = gate ? 2 * a->out : a->out;
+  a->ready = layer > 0 && is_gate(a - 1) ? d->table->tile_cols / 2 : d->table->tile_cols;
+  a->owner = c->view.step[layer + 1].owner;
 }
 
 static void lay_layers(const atoll_chain *c, struct cta_device *d, struct cta_layout *l) {
@@ -150,16 +165,14 @@ static void lay_layers(const atoll_chain *c, struct cta_device *d, struct cta_la
   }
   for (int i = 0; i < c->params.layers; i++) {
     struct device_layer *a = &d->layer[i];
-    a->in = round8(c->params.layer[i].in);
-    a->out = round8(c->params.layer[i].out);
-    a->owner = c->view.step[i + 1].owner;
+    describe_layer(c, d, i);
     a->input = lay_numbers(l, a->owner, rows * a->in);
-    a->tile = cta_lay(l, a->owner, (size_t)flags_of(d, rows, a->in) * line, 256);
+    a->tile = cta_lay(l, a->owner, (size_t)flags_of(d, rows, a->in, a->ready) * line, 256);
     a->chunk = cta_lay(l, a->owner, CHUNKS_MOST * line, 256);
     a->claim = cta_lay(l, a->owner, line, 256);
-    a->w = lay_numbers(l, a->owner, a->in * a->out);
+    a->w = lay_numbers(l, a->owner, a->in * a->products);
     a->bias = cta_lay(l, a->owner, (size_t)a->out * sizeof *a->bias, 256);
-    a->turned = c->params.backward ? lay_numbers(l, a->owner, a->in * a->out) : NULL;
+    a->turned = c->params.backward ? lay_numbers(l, a->owner, a->in * a->products) : NULL;
   }
   const struct device_layer *last = &d->layer[c->params.layers - 1];
   d->output = lay_numbers(l, last->owner, rows * last->out);
@@ -171,13 +184,13 @@ static void lay_back(const atoll_chain *c, struct cta_device *d, struct cta_layo
   size_t line = (size_t)d->table->flag_stride * sizeof(uint32_t);
   int64_t rows = c->params.rows;
   if (c->params.layer[0].activation > ATOLL_ACTIVATION_RELU)
-    b->before = lay_numbers(l, a[0].owner, rows * a[0].out);
+    b->before = lay_numbers(l, a[0].owner, rows * a[0].products);
   b->dy = lay_numbers(l, a[1].owner, rows * a[1].out);
-  b->dz = lay_numbers(l, a[0].owner, rows * a[0].out);
-  b->tile = cta_lay(l, a[0].owner, (size_t)flags_of(d, rows, a[0].out) * line, 256);
+  b->dz = lay_numbers(l, a[0].owner, rows * a[0].products);
+  b->tile = cta_lay(l, a[0].owner, (size_t)flags_of(d, rows, a[0].out, d->table->tile_cols) * line, 256);
   b->dx = lay_numbers(l, a[0].owner, rows * a[0].in);
   for (int i = 0; i < 2; i++) {
-    b->dw[i] = cta_lay(l, a[i].owner, (size_t)(a[i].in * a[i].out) * sizeof *b->dw[i], 256);
+    b->dw[i] = cta_lay(l, a[i].owner, (size_t)(a[i].in * a[i].products) * sizeof *b->dw[i], 256);
     b->db[i] = cta_lay(l, a[i].owner, (size_t)a[i].out * sizeof *b->db[i], 256);
   }
   for (int i = 0; i < BACK_JOBS; i++)
@@ -190,14 +203,23 @@ static void lay_device(const atoll_chain *c, struct cta_device *d, struct cta_la
     lay_back(c, d, l);
 }
 
-/* Local. Elements of the largest thing that is moved between the host and the device. */
-static atoll_err open_own(atoll_chain *c, struct cta_device *d) {
+/* Elements of the largest thing that is moved between the host and the device. */
+static int64_t largest(const atoll_chain *c, const struct cta_device *d) {
   int64_t most = 8;
   for (int i = 0; i < c->params.layers; i++) {
+    const struct device_layer *a = &d->layer[i];
+    int64_t values = c->params.rows * (a->in > a->out ? a->in : a->out);
+    int64_t gradient = c->params.backward ? a->in * a->products : 0;
+    most = values > most ? values : most;
+    most = gradient > most ? gradient : most;
+  }
+  return most;
+}
+
+/* Local. */
+static atoll_err open_own(atoll_chain *c, struct cta_device *d) {
+  for (int i = 0; i < c->params.layers; i++) {
     struct device_layer *a = &d->layer[i];
-    int64_t rows = c->params.rows > a->in || !c->params.backward ? c->params.rows : a->in; /* a gradient's, too */
-    int64_t widest = a->in > a->out ? a->in : a->out;
-    most = rows * widest > most ? rows * widest : most;
     if (a->owner != c->view.rank)
       continue;
     ATOLL_TRY(atoll_queue_create(d->device, "compute", &a->queue));
@@ -206,7 +228,7 @@ static atoll_err open_own(atoll_chain *c, struct cta_device *d) {
   ATOLL_TRY(atoll_queue_create(d->device, "compute", &d->main));
   ATOLL_TRY(atoll_queue_create(d->device, "copy", &d->side));
   ATOLL_TRY(atoll_event_create(&d->done));
-  ATOLL_TRY(atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)most * sizeof(float), &d->staging));
+  ATOLL_TRY(atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)largest(c, d) * sizeof(float), &d->staging));
   d->job = calloc((size_t)c->params.layers * CHUNKS_MOST, sizeof *d->job);
   if (!d->job)
     return atoll_fail(ATOLL_NOMEM, "chain: jobs of %d layers", c->params.layers);
@@ -229,9 +251,6 @@ static atoll_err prepare(atoll_chain *c) {
   const atoll_chain_device *table = find_table(kind);
   if (!table)
     return atoll_fail(ATOLL_UNSUPPORTED, "chain: no plug-in has kernels for chains on device kind %s", kind);
-  for (int i = 0; i < c->params.layers; i++)
-    if (c->params.layer[i].activation == ATOLL_ACTIVATION_SWIGLU)
-      return atoll_fail(ATOLL_UNSUPPORTED, "chain: layer %d's SwiGLU runs on the host, not on device kind %s", i, kind);
   c->on_device = calloc(1, sizeof *c->on_device);
   if (!c->on_device)
     return atoll_fail(ATOLL_NOMEM, "chain: %zu bytes", sizeof *c->on_device);
@@ -254,7 +273,7 @@ atoll_err cta_device_open(atoll_chain *c) {
   for (int i = 0; i < c->params.layers; i++) {
     const struct device_layer *a = &d->layer[i];
     if (a->owner == c->view.rank)
-      c->weight_bytes += (size_t)(a->in * a->out) * sizeof(uint16_t) * (a->turned ? 2 : 1);
+      c->weight_bytes += (size_t)(a->in * a->products) * sizeof(uint16_t) * (a->turned ? 2 : 1);
   }
   ATOLL_TRY_ALL(atoll_comm_mpi(c->comm), open_own(c, d));
   return agree_on_claims(c, d);
@@ -290,34 +309,50 @@ double cta_device_seconds(const atoll_chain *c) { return c->on_device->seconds; 
 
 /* --- weights ------------------------------------------------------------------------------------------------------ */
 
-/* to [rows, columns] in bf16; what lies outside of from [n, m] is zero. */
-static atoll_err put_matrix(atoll_queue *queue, uint16_t *room, void *to, int64_t rows, int64_t columns,
-                            const float *from, int64_t n, int64_t m, int64_t row_stride, int64_t column_stride) {
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t i = 0; i < columns; i++)
-      room[r * columns + i] = r < n && i < m ? atoll_bf16_of(from[r * row_stride + i * column_stride]) : 0;
-  ATOLL_TRY(atoll_queue_copy(queue, to, room, (size_t)(rows * columns) * sizeof *room));
-  return atoll_queue_sync(queue);
+/* Where output o of V (which = 0) or W stands among a layer's products. */
+static int64_t place_of(const struct device_layer *a, int which, int64_t o) {
+  return is_gate(a) ? (o / ATOLL_CHAIN_GATE * 2 + which) * ATOLL_CHAIN_GATE + o % ATOLL_CHAIN_GATE : o;
 }
 
-atoll_err cta_device_set_layer(atoll_chain *c, int layer, const float *w, int64_t in_stride, int64_t out_stride,
-                               const float *bias) {
+static atoll_err move(struct cta_device *d, void *to, const void *from, size_t bytes) {
+  ATOLL_TRY(atoll_queue_copy(d->main, to, from, bytes));
+  return atoll_queue_sync(d->main);
+}
+
+/* One matrix of a layer to its own places in `to`, [products, in] or turned; what lies outside of it is zero. */
+static atoll_err put_matrix(atoll_chain *c, int layer, int which, const float *w, int64_t in_stride, int64_t out_stride,
+                            void *to, int turned, uint16_t *room) {
   struct cta_device *d = c->on_device;
   const struct device_layer *a = &d->layer[layer];
-  int64_t in = c->params.layer[layer].in, out = c->params.layer[layer].out;
-  uint16_t *room = calloc((size_t)(a->in * a->out), sizeof *room);
+  const atoll_chain_layer *p = &c->params.layer[layer];
+  size_t bytes = (size_t)(a->in * a->products) * sizeof *room;
+  if (is_gate(a))
+    ATOLL_TRY(move(d, room, to, bytes)); /* the other's */
+  for (int64_t o = 0; o < a->out; o++)
+    for (int64_t i = 0; i < a->in; i++) {
+      int64_t at = place_of(a, which, o);
+      room[turned ? i * a->products + at : at * a->in + i] =
+          o < p->out && i < p->in ? atoll_bf16_of(w[i * in_stride + o * out_stride]) : 0;
+    }
+  return move(d, to, room, bytes);
+}
+
+atoll_err cta_device_set_layer(atoll_chain *c, int layer, int which, const float *w, int64_t in_stride,
+                               int64_t out_stride, const float *bias) {
+  struct cta_device *d = c->on_device;
+  const struct device_layer *a = &d->layer[layer];
+  const atoll_chain_layer *p = &c->params.layer[layer];
+  uint16_t *room = calloc((size_t)(a->in * a->products), sizeof *room);
   float *b = calloc((size_t)a->out, sizeof *b);
   atoll_err err = room && b ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "chain: layer %d in bf16", layer);
   if (err == ATOLL_OK)
-    err = put_matrix(d->main, room, a->w, a->out, a->in, w, out, in, out_stride, in_stride);
+    err = put_matrix(c, layer, which, w, in_stride, out_stride, a->w, 0, room);
   if (err == ATOLL_OK && a->turned)
-    err = put_matrix(d->main, room, a->turned, a->in, a->out, w, in, out, in_stride, out_stride);
-  for (int64_t o = 0; o < out && err == ATOLL_OK; o++)
-    b[o] = bias && c->params.layer[layer].bias ? bias[o] : 0;
+    err = put_matrix(c, layer, which, w, in_stride, out_stride, a->turned, 1, room);
+  for (int64_t o = 0; o < p->out && err == ATOLL_OK; o++)
+    b[o] = bias && p->bias ? bias[o] : 0;
   if (err == ATOLL_OK)
-    err = atoll_queue_copy(d->main, a->bias, b, (size_t)a->out * sizeof *b);
-  if (err == ATOLL_OK)
-    err = atoll_queue_sync(d->main);
+    err = move(d, a->bias, b, (size_t)a->out * sizeof *b);
   free(room);
   free(b);
   return err;
@@ -325,21 +360,25 @@ atoll_err cta_device_set_layer(atoll_chain *c, int layer, const float *w, int64_
 
 /* --- one run ------------------------------------------------------------------------------------------------------ */
 
-/* x [rows, n] of the caller to the owner's matrix. */
-static atoll_err upload(atoll_chain *c, int owner, void *to, const float *x, int64_t n) {
-  struct cta_device *d = c->on_device;
-  return owner == c->view.rank ? put_matrix(d->main, d->staging, to, c->view.rows, round8(n), x, c->view.rows, n, n, 1)
-                               : ATOLL_OK;
-}
-
-static atoll_err download(atoll_chain *c, int owner, const void *from, float *y, int64_t n) {
-  struct cta_device *d = c->on_device;
-  int64_t rows = c->view.rows, width = round8(n);
-  const uint16_t *got = d->staging;
+/* x [rows, n] of the caller to the owner's matrix [rows, width]; what lies outside is zero. */
+static atoll_err upload(atoll_chain *c, int owner, void *to, int64_t width, const float *x, int64_t n) {
+  uint16_t *room = c->on_device->staging;
+  int64_t rows = c->view.rows;
   if (owner != c->view.rank)
     return ATOLL_OK;
-  ATOLL_TRY(atoll_queue_copy(d->main, d->staging, from, (size_t)(rows * width) * sizeof *got));
-  ATOLL_TRY(atoll_queue_sync(d->main));
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t i = 0; i < width; i++)
+      room[r * width + i] = i < n ? atoll_bf16_of(x[r * n + i]) : 0;
+  return move(c->on_device, to, room, (size_t)(rows * width) * sizeof *room);
+}
+
+/* And back: y [rows, n]. */
+static atoll_err download(atoll_chain *c, int owner, const void *from, int64_t width, float *y, int64_t n) {
+  const uint16_t *got = c->on_device->staging;
+  int64_t rows = c->view.rows;
+  if (owner != c->view.rank)
+    return ATOLL_OK;
+  ATOLL_TRY(move(c->on_device, c->on_device->staging, from, (size_t)(rows * width) * sizeof *got));
   for (int64_t r = 0; r < rows; r++)
     for (int64_t o = 0; o < n; o++)
       y[r * n + o] = atoll_bf16_float(got[r * width + o]);
@@ -367,10 +406,10 @@ static atoll_chain_gemm gemm_of(const atoll_chain *c, int layer, int64_t r0, int
   return (atoll_chain_gemm){.a = (const uint16_t *)a->input + r0 * a->in,
                             .b = a->w,
                             .c = to + r0 * a->out,
-                            .bias = a->bias,
-                            .before = before ? before + r0 * a->out : NULL,
+                            .bias = c->params.layer[layer].bias ? a->bias : NULL,
+                            .before = before ? before + r0 * a->products : NULL,
                             .m = (int)(r1 - r0),
-                            .n = (int)a->out,
+                            .n = (int)a->products,
                             .k = (int)a->in,
                             .activation = c->params.layer[layer].activation,
                             .from = -1,
@@ -395,6 +434,7 @@ static atoll_err put_tiles(atoll_chain *c) {
     d->job[i] = gemm_of(c, i, 0, c->view.rows);
     d->job[i].from = i - 1;
     d->job[i].ready_in = i > 0 ? d->layer[i].tile : NULL;
+    d->job[i].ready_columns = (int)d->layer[i].ready;
     d->job[i].ready_out = i + 1 < l.jobs ? d->layer[i + 1].tile : NULL;
   }
   return put_launch(c, d->main, &l);
@@ -413,7 +453,7 @@ static atoll_err put_chunks(atoll_chain *c, int layer, int64_t chunks, int libra
   struct cta_device *d = c->on_device;
   struct device_layer *a = &d->layer[layer];
   int64_t stride = d->table->flag_stride, rows = c->view.rows;
-  size_t sums = (size_t)(c->params.rows * a->out) * sizeof *a->sums;
+  size_t sums = (size_t)(c->params.rows * a->products) * sizeof *a->sums;
   if (library && !a->sums)
     ATOLL_TRY(atoll_device_alloc(d->device, sums, (void **)&a->sums));
   for (int64_t i = 0; i < chunks; i++) {
@@ -422,7 +462,7 @@ static atoll_err put_chunks(atoll_chain *c, int layer, int64_t chunks, int libra
     *g = gemm_of(c, layer, r0, rows * (i + 1) / chunks);
     if (layer > 0)
       ATOLL_TRY(put_word(c, a->queue, wait_task, a->chunk + i * stride));
-    ATOLL_TRY(put_chunk(c, a, g, i, library ? a->sums + r0 * a->out : NULL));
+    ATOLL_TRY(put_chunk(c, a, g, i, library ? a->sums + r0 * a->products : NULL));
     if (layer + 1 < c->params.layers)
       ATOLL_TRY(put_word(c, a->queue, write_task, a[1].chunk + i * stride));
   }
@@ -462,11 +502,11 @@ static int say_missing(const atoll_chain *c, int chunks, int layer, char *text, 
   const struct cta_device *d = c->on_device;
   const struct device_layer *a = &d->layer[layer];
   int back = chunks == TILES_BACK, from = back ? layer + 1 : layer - 1;
-  int64_t width = back ? a->out : a->in, tiles = ceiling(width, d->table->tile_cols), missing;
+  int64_t width = back ? a->out : a->in, each = back ? d->table->tile_cols : a->ready, missing;
   if (a->owner != c->view.rank || from < 0 || from >= c->params.layers)
     return 0;
   missing = chunks > 0 ? first_behind(c, a->chunk, chunks)
-                       : first_behind(c, back ? d->back.tile : a->tile, flags_of(d, c->view.rows, width));
+                       : first_behind(c, back ? d->back.tile : a->tile, flags_of(d, c->view.rows, width, each));
   if (missing < 0)
     return 0;
   if (chunks > 0)
@@ -474,7 +514,7 @@ static int say_missing(const atoll_chain *c, int chunks, int layer, char *text, 
              d->layer[from].owner);
   else
     snprintf(text, n, " layer %d, which lacks tile %" PRId64 " of panel %" PRId64 " of layer %d of rank %d", layer,
-             missing % tiles, missing / tiles, from, d->layer[from].owner);
+             missing % ceiling(width, each), missing / ceiling(width, each), from, d->layer[from].owner);
   return 1;
 }
 
@@ -550,13 +590,14 @@ atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, co
   struct cta_view *v = &c->view;
   struct cta_device *d = c->on_device;
   int last = c->params.layers - 1;
+  const struct device_layer *a = d->layer;
   if (!can_run(way))
     return atoll_fail(ATOLL_UNSUPPORTED,
                       "chains on device kind %s run sequential, microbatch, blas_chunks or cta, not %s",
                       d->table->device, atoll_chain_way_name(way));
   chunks = way == ATOLL_CHAIN_SEQUENTIAL ? 1 : cta_least(chunks, CHUNKS_MOST);
   chunks = cta_least(chunks, v->rows > 0 ? v->rows : 1);
-  ATOLL_TRY(tell_others(c, upload(c, d->layer[0].owner, d->layer[0].input, x, c->params.layer[0].in)));
+  ATOLL_TRY(tell_others(c, upload(c, a->owner, a->input, a->in, x, c->params.layer[0].in)));
   ATOLL_TRY(cta_meet(v)); /* nobody reads the inputs of the run before any more */
   double begin = atoll_clock_now();
   atoll_err err = v->rows > 0 ? put_layers(c, way, chunks) : ATOLL_OK;
@@ -565,12 +606,16 @@ atoll_err cta_device_run(atoll_chain *c, atoll_chain_way way, int64_t chunks, co
   d->seconds = atoll_clock_now() - begin;
   ATOLL_TRY(tell_others(c, err));
   ATOLL_TRY(cta_meet(v)); /* others have made tiles of this rank's layers */
-  ATOLL_TRY(tell_others(c, download(c, d->layer[last].owner, d->output, v->output, c->params.layer[last].out)));
+  err = download(c, a[last].owner, d->output, a[last].out, v->output, c->params.layer[last].out);
+  ATOLL_TRY(tell_others(c, err));
   *y = v->output;
   return cta_meet(v);
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
+
+/* Of dz, that a tile of the products before its slope makes. */
+static int dz_columns(const struct cta_device *d) { return d->table->tile_cols * (is_gate(&d->layer[0]) ? 2 : 1); }
 
 /* Products 0 and 1: dy to dz, dz to dx. */
 static atoll_chain_gemm turned_job(const atoll_chain *c, int job) {
@@ -582,10 +627,11 @@ static atoll_chain_gemm turned_job(const atoll_chain *c, int job) {
                         .c = job ? b->dx : b->dz,
                         .m = (int)c->view.rows,
                         .n = (int)a->in,
-                        .k = (int)a->out,
+                        .k = (int)a->products,
                         .from = job - 1,
                         .own = a->owner == c->view.rank,
                         .ready_in = job ? b->tile : NULL,
+                        .ready_columns = dz_columns(d),
                         .ready_out = job ? NULL : b->tile,
                         .claim = b->claim[job]};
   if (!job) {
@@ -605,13 +651,14 @@ static atoll_chain_gemm weight_job(const atoll_chain *c, int job) {
                             .a = layer ? b->dy : b->dz,
                             .b = a->input,
                             .c = b->dw[layer],
-                            .column = b->db[layer],
-                            .m = (int)a->out,
+                            .column = c->params.layer[layer].bias ? b->db[layer] : NULL,
+                            .m = (int)a->products,
                             .n = (int)a->in,
                             .k = (int)c->view.rows,
                             .from = layer ? -1 : 0,
                             .own = a->owner == c->view.rank,
                             .ready_in = layer ? NULL : b->tile,
+                            .ready_columns = dz_columns(d),
                             .claim = b->claim[job]};
 }
 
@@ -642,28 +689,38 @@ static atoll_err backward_in_turn(atoll_chain *c) {
   return ATOLL_OK;
 }
 
-/* to [n, m] += from [n, width] of this rank's device. */
-static atoll_err add_from(atoll_chain *c, const float *from, int64_t n, int64_t m, int64_t width, float *to) {
+/* to [out, in] += this rank's gradients of V (which = 0) or W. */
+static atoll_err add_matrix(atoll_chain *c, int layer, int which, float *to) {
+  struct cta_device *d = c->on_device;
+  const struct device_layer *a = &d->layer[layer];
+  const atoll_chain_layer *p = &c->params.layer[layer];
+  const float *got = d->staging;
+  ATOLL_TRY(move(d, d->staging, d->back.dw[layer], (size_t)(a->products * a->in) * sizeof *got));
+  for (int64_t o = 0; o < p->out; o++)
+    for (int64_t i = 0; i < p->in; i++)
+      to[o * p->in + i] += got[place_of(a, which, o) * a->in + i];
+  return ATOLL_OK;
+}
+
+static atoll_err add_bias(atoll_chain *c, int layer, float *to) {
   struct cta_device *d = c->on_device;
   const float *got = d->staging;
-  ATOLL_TRY(atoll_queue_copy(d->main, d->staging, from, (size_t)(n * width) * sizeof *got));
-  ATOLL_TRY(atoll_queue_sync(d->main));
-  for (int64_t r = 0; r < n; r++)
-    for (int64_t i = 0; i < m; i++)
-      to[r * m + i] += got[r * width + i];
+  ATOLL_TRY(move(d, d->staging, d->back.db[layer], (size_t)d->layer[layer].out * sizeof *got));
+  for (int64_t o = 0; o < c->params.layer[layer].out; o++)
+    to[o] += got[o];
   return ATOLL_OK;
 }
 
 static atoll_err add_gradients(atoll_chain *c, const atoll_chain_gradients *to) {
-  const struct cta_device *d = c->on_device;
   for (int i = 0; i < 2; i++) {
-    const struct device_layer *a = &d->layer[i];
-    const atoll_chain_layer *p = &c->params.layer[i];
+    const struct device_layer *a = &c->on_device->layer[i];
     if (a->owner != c->view.rank)
       continue;
-    ATOLL_TRY(add_from(c, d->back.dw[i], p->out, p->in, a->in, to->dw[i]));
-    if (p->bias)
-      ATOLL_TRY(add_from(c, d->back.db[i], 1, p->out, a->out, to->db[i]));
+    ATOLL_TRY(add_matrix(c, i, 1, to->dw[i]));
+    if (is_gate(a))
+      ATOLL_TRY(add_matrix(c, i, 0, to->dgate));
+    if (c->params.layer[i].bias)
+      ATOLL_TRY(add_bias(c, i, to->db[i]));
   }
   return ATOLL_OK;
 }
@@ -671,11 +728,12 @@ static atoll_err add_gradients(atoll_chain *c, const atoll_chain_gradients *to) 
 atoll_err cta_device_backward(atoll_chain *c, atoll_chain_way way, const float *dy, const atoll_chain_gradients *to) {
   struct cta_view *v = &c->view;
   struct cta_device *d = c->on_device;
-  ATOLL_TRY(tell_others(c, upload(c, d->layer[1].owner, d->back.dy, dy, c->params.layer[1].out)));
+  const struct device_layer *a = d->layer;
+  ATOLL_TRY(tell_others(c, upload(c, a[1].owner, d->back.dy, a[1].out, dy, c->params.layer[1].out)));
   ATOLL_TRY(cta_meet(v)); /* nobody reads dx of the call before any more, and places are ready */
   if (v->rows > 0) {
     ATOLL_TRY(way == ATOLL_CHAIN_CTA ? backward_together(c) : backward_in_turn(c));
-    ATOLL_TRY(tell_others(c, download(c, d->layer[0].owner, d->back.dx, c->dx, c->params.layer[0].in)));
+    ATOLL_TRY(tell_others(c, download(c, a->owner, d->back.dx, a->in, c->dx, c->params.layer[0].in)));
     ATOLL_TRY(tell_others(c, add_gradients(c, to)));
   }
   return cta_meet(v);

@@ -1,6 +1,7 @@
 /* A chain of bf16 does what the bf16 kernels do one after the other: sums are of f32 in another order, so each stored
  * value may be rounded the other way, which few are, and results are within two of those roundings. All ways that keep
- * bits do, forward and backward; the tensor-parallel ones are refused. */
+ * bits do, forward and backward; the tensor-parallel ones are refused. Gradients of weights are sums in f32 of the same
+ * products, so they are closer than a rounding. */
 #include "atoll/bf16.h"
 #include "atoll/kernel.h"
 #include "atoll/symmetric.h"
@@ -38,22 +39,56 @@ static void close_to(const char *what, const float *got, const uint16_t *want, i
   CHECK(worst <= scale * two_roundings && other <= n / 20); /* a third where a rounding is left out */
 }
 
-/* The MLP by kernels: y, and dx for dy. */
+/* Elements of the gradients of weights and biases, one behind the other. */
+static int64_t gradients(const int64_t *n) { return n[0] * n[1] + n[1] * n[2] + n[1] + n[2]; }
+
+static atoll_chain_gradients at_places(float *at, const int64_t *n) {
+  float *db = at + n[0] * n[1] + n[1] * n[2];
+  return (atoll_chain_gradients){{at, at + n[0] * n[1]}, {db, db + n[1]}, NULL};
+}
+
+/* The MLP by kernels: y, and dx and the gradients for dy, which are added to `begun`. */
+static const float begun = 0.5f;
 struct by_kernels {
   uint16_t *z, *h, *y, *dh, *dx;
+  float *g;
 };
 static struct by_kernels multiply(int64_t M, const int64_t *n, const uint16_t *x, uint16_t *const *w,
                                   uint16_t *const *b, const uint16_t *dy) {
-  struct by_kernels k = {halves(1, M * n[1], 1), halves(1, M * n[1], 1), halves(1, M * n[2], 1), halves(1, M * n[1], 1),
-                         halves(1, M * n[0], 1)};
+  struct by_kernels k = {halves(1, M * n[1], 1), halves(1, M * n[1], 1), halves(1, M * n[2], 1),
+                         halves(1, M * n[1], 1), halves(1, M * n[0], 1), random_floats(1, gradients(n), 1)};
+  const atoll_chain_gradients to = at_places(k.g, n);
+  for (int64_t i = 0; i < gradients(n); i++)
+    k.g[i] = begun;
   CHECK_OK(plain->linear_forward(queue, x, w[0], b[0], k.z, M, n[0], n[1]));
   CHECK_OK(plain->gelu_forward(queue, k.z, k.h, M * n[1]));
   CHECK_OK(plain->linear_forward(queue, k.h, w[1], b[1], k.y, M, n[1], n[2]));
   CHECK_OK(plain->linear_backward_input(queue, dy, w[1], k.dh, M, n[1], n[2], 0));
   CHECK_OK(plain->gelu_backward(queue, k.dh, k.z, k.dh, M * n[1]));
   CHECK_OK(plain->linear_backward_input(queue, k.dh, w[0], k.dx, M, n[0], n[1], 0));
+  CHECK_OK(plain->linear_backward_weight(queue, dy, k.h, to.dw[1], to.db[1], M, n[1], n[2]));
+  CHECK_OK(plain->linear_backward_weight(queue, k.dh, x, to.dw[0], to.db[0], M, n[0], n[1]));
   CHECK_OK(atoll_queue_sync(queue));
   return k;
+}
+
+/* The first layer's gradients come of values that were rounded, a few the other way: of M rows, few terms differ. */
+static void close_gradients(const float *got, const float *want, const int64_t *n) {
+  const atoll_chain_gradients g = at_places((float *)(uintptr_t)got, n), k = at_places((float *)(uintptr_t)want, n);
+  const float *const mine[] = {g.dw[0], g.dw[1], g.db[0], g.db[1]}, *const theirs[] = {k.dw[0], k.dw[1], k.db[0],
+                                                                                       k.db[1]};
+  const int64_t size[] = {n[0] * n[1], n[1] * n[2], n[1], n[2]};
+  for (int i = 0; i < 4; i++) {
+    double worst = 0, scale = 1e-30;
+    for (int64_t j = 0; j < size[i]; j++) {
+      double e = fabs((double)mine[i][j] - theirs[i][j]);
+      scale = fmax(scale, fabs((double)theirs[i][j]));
+      worst = e <= worst ? worst : isnan(e) ? INFINITY : e;
+    }
+    if (getenv("ATOLL_TEST_VERBOSE") || !(worst <= scale / 256))
+      fprintf(stderr, "gradient %d: %g of %g\n", i, worst, scale);
+    CHECK(worst <= scale / 256);
+  }
 }
 
 static void same_bits(atoll_chain *c, int64_t M, const uint16_t *x, const float *first, int64_t n) {
@@ -67,6 +102,13 @@ static void same_bits(atoll_chain *c, int64_t M, const uint16_t *x, const float 
     CHECK_OK(atoll_chain_run(c, way, &(atoll_chain_cut){16, 2}, M, x, &y));
     CHECK(!memcmp(y, first, (size_t)n * sizeof *y));
   }
+}
+
+/* Every rank has read what was there. */
+static void begin(float *at, int64_t n) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  for (int64_t i = 0; check_rank == 0 && i < n; i++)
+    at[i] = begun;
 }
 
 static void mlp(int64_t M, const int64_t *n, int claims) {
@@ -84,10 +126,10 @@ static void mlp(int64_t M, const int64_t *n, int claims) {
     b[l] = halves(6 + (uint64_t)l, n[l + 1], 1);
   }
   CHECK_OK(atoll_device_open("cpu", NULL, &host));
-  size_t bytes = (size_t)(n[0] * n[1] + n[1] * n[2] + n[1] + n[2]) * sizeof(float);
+  size_t bytes = (size_t)gradients(n) * sizeof(float);
   CHECK_OK(atoll_symmetric_create(comm, host, mem, ATOLL_MEM_GRADIENT, check_rank ? 0 : bytes, "of a test", &s));
-  float *at = atoll_symmetric_at(s, 0), *db = at + n[0] * n[1] + n[1] * n[2];
-  atoll_chain_gradients g = {{at, at + n[0] * n[1]}, {db, db + n[1]}, NULL};
+  float *at = atoll_symmetric_at(s, 0);
+  const atoll_chain_gradients g = at_places(at, n);
   CHECK_OK(atoll_chain_create(comm, mem, &p, &c));
   for (int l = 0; l < 2; l++)
     CHECK_OK(atoll_chain_set_layer(c, l, w[l], 1, n[l], b[l]));
@@ -97,14 +139,18 @@ static void mlp(int64_t M, const int64_t *n, int claims) {
   float *first = malloc((size_t)(M * n[2]) * sizeof *first), *before = malloc((size_t)(M * n[0]) * sizeof *before);
   CHECK(first && before);
   memcpy(first, y, (size_t)(M * n[2]) * sizeof *first);
+  begin(at, gradients(n));
   CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &g, &dx));
   close_to("dx", dx, k.dx, M * n[0]);
+  close_gradients(at, k.g, n);
+  memcpy(k.g, at, bytes);
   memcpy(before, dx, (size_t)(M * n[0]) * sizeof *before);
   same_bits(c, M, x, first, M * n[2]);
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, NULL, M, x, &y));
+  begin(at, gradients(n));
   CHECK_OK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g, &dx));
-  CHECK(!memcmp(before, dx, (size_t)(M * n[0]) * sizeof *before));
-  free(first), free(before), free(x), free(dy), free(k.z), free(k.h), free(k.y), free(k.dh), free(k.dx);
+  CHECK(!memcmp(before, dx, (size_t)(M * n[0]) * sizeof *before) && !memcmp(at, k.g, bytes));
+  free(k.g), free(first), free(before), free(x), free(dy), free(k.z), free(k.h), free(k.y), free(k.dh), free(k.dx);
   for (int l = 0; l < 2; l++)
     free(w[l]), free(b[l]);
   atoll_chain_destroy(&c);

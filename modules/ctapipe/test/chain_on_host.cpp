@@ -1,5 +1,6 @@
 /* The table of chain.cu on the host, for the plug-in that tests load: the GPU kernel's source through its shim, on the
- * streams of fake_cuda.c. ATOLL_TEST_FAKE_CUDA=lost-kernel: launches do nothing, as if the GPU were stuck. */
+ * streams of fake_cuda.c. ATOLL_TEST_FAKE_CUDA=lost-kernel: launches do nothing, as if the GPU were stuck.
+ * ATOLL_TEST_BLOCKS: of a launch, each 128 threads; default 2. */
 #include "host_grid.h"
 
 #include "atoll/ctapipe_device.h"
@@ -12,7 +13,8 @@ static int lost(void) {
 }
 
 static atoll_err resident(int *blocks, int *claims) {
-  *blocks = 2;
+  const char *wanted = getenv("ATOLL_TEST_BLOCKS");
+  *blocks = wanted ? atoi(wanted) : 2;
   *claims = 1;
   return ATOLL_OK;
 }
@@ -43,8 +45,9 @@ static void library_run(void *args) {
     l->sums[i] = 0;
     for (int k = p->K - 1; k >= 0; k--) /* another order than the kernel's: a library's own */
       l->sums[i] += cta_from_bf16(p->A[i / p->N * p->K + k]) * cta_from_bf16(p->B[i % p->N * p->K + k]);
-    cta_finish(p, l->sums, i);
   }
+  for (int64_t i = 0; i < cta_finish_count(p); i++)
+    cta_finish(p, l->sums, i);
 }
 static atoll_err library(void *stream, const atoll_chain_gemm *g, float *sums) {
   struct product l = {cta_job_of(g), sums};

@@ -1,5 +1,6 @@
 /* A choice is measured once, is the fastest of what was measured, is remembered for its shape alone, and is the same on
- * every rank; a damaged or unwritable file costs a measurement and nothing else. */
+ * every rank; a damaged or unwritable file costs a measurement and nothing else; what is too small to share is left to
+ * one rank, whatever a busy machine would measure. */
 #include "chain_test.h"
 
 #include <unistd.h>
@@ -21,6 +22,23 @@ static atoll_chain_choice choose(atoll_chain *c, int64_t rows, const char *path)
   return a;
 }
 
+static void small_ones_are_not_shared(void) {
+  struct problem q = make_problem(8, 2, (const int64_t[]){16, 128, 16}, ATOLL_ACTIVATION_GELU); /* 32768 in all */
+  const float *y;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  atoll_chain_choice small = choose(c, 7, ""), enough = choose(c, 8, "");
+  CHECK(small.setting.way == ATOLL_CHAIN_SEQUENTIAL);
+  for (int w = 0, ways = 0; w < ATOLL_CHAIN_WAYS; w++) {
+    CHECK(w == ATOLL_CHAIN_SEQUENTIAL || small.seconds[w] == 0);
+    ways += enough.seconds[w] > 0;
+    CHECK(w + 1 < ATOLL_CHAIN_WAYS || ways > 1);
+  }
+  CHECK_OK(atoll_chain_run(c, small.setting.way, &small.setting.cut, 8, q.x, &y));
+  CHECK(worst_error(&q, y) < 1e-5);
+  atoll_chain_destroy(&c);
+  drop_problem(&q);
+}
+
 int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
@@ -38,6 +56,12 @@ int main(int argc, char **argv) {
   for (int w = 0; w < ATOLL_CHAIN_WAYS; w++)
     CHECK(fabs(first.seconds[w] - again.seconds[w]) <= 1e-12);
   CHECK(choose(c, 48, path).remembered && choose(c, 16, path).remembered); /* one entry does not displace another */
+  atoll_chain_choice known;
+  CHECK(atoll_chain_remembered(&q.p, 2, 48, path, &known) && known.setting.way == again.setting.way);
+  CHECK(!atoll_chain_remembered(&q.p, 2, 47, path, &known) && !atoll_chain_remembered(&q.p, 3, 48, path, &known));
+  q.p.claims = 0;
+  CHECK(!atoll_chain_remembered(&q.p, 2, 48, path, &known));
+  q.p.claims = 1;
   CHECK_OK(atoll_chain_run(c, again.setting.way, &again.setting.cut, 48, q.x, &y));
   CHECK(worst_error(&q, y) < 1e-5);
   MPI_Barrier(MPI_COMM_WORLD);
@@ -47,6 +71,7 @@ int main(int argc, char **argv) {
   CHECK(!choose(c, 48, path).remembered && choose(c, 48, path).remembered);
   CHECK(!choose(c, 48, "no/such/folder/choice.yaml").remembered);
   CHECK(!choose(c, 0, path).remembered); /* nothing to do is a shape, too */
+  small_ones_are_not_shared();
   atoll_chain_destroy(&c);
   drop_problem(&q);
   atoll_mem_destroy(&mem, NULL);

@@ -1,6 +1,6 @@
 /* Every way of running a chain gives the sequential way's bits (the tensor-parallel ones its numbers), for widths and
  * rows that divide nothing, one tile, nothing at all, every panel height, with and without claims, one to four ranks;
- * the sequential way is right. */
+ * the sequential way is right. Each tile is made once, without claims by its layer's owner. */
 #include "chain_test.h"
 
 static atoll_comm *comm;
@@ -29,6 +29,29 @@ static void one_way(atoll_chain *c, const struct problem *q, atoll_chain_way way
   }
 }
 
+static int64_t tiles_of(const struct problem *q, int64_t panel) {
+  int64_t panels = (q->p.rows + panel - 1) / panel, n = 0, tile = 256;
+  for (int l = -1; l < q->p.layers; l++) {
+    int64_t width = l < 0 ? q->p.layer[0].in : q->p.layer[l].out;
+    n += panels * (width > 0 ? (width + tile - 1) / tile : 1);
+  }
+  return n;
+}
+
+static void who_made_what(atoll_chain *c, const struct problem *q) {
+  const atoll_chain_event *event;
+  const float *y;
+  const atoll_chain_cut cut = {8, 0};
+  CHECK_OK(atoll_chain_trace(c, 1));
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, q->p.rows, q->x, &y));
+  int64_t n = atoll_chain_events(c, &event), all = n;
+  for (int64_t i = 0; i < n; i++)
+    CHECK(q->p.claims || atoll_chain_owner(c, event[i].layer < 0 ? 0 : event[i].layer) == check_rank);
+  MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+  CHECK(all == tiles_of(q, cut.panel));
+  CHECK_OK(atoll_chain_trace(c, 0));
+}
+
 static void problem(int64_t rows, int layers, const int64_t *width, atoll_activation a, int claims) {
   struct problem q = make_problem(rows, layers, width, a);
   static const int64_t panels[] = {0, 8, 24, 64, 256};
@@ -44,6 +67,7 @@ static void problem(int64_t rows, int layers, const int64_t *width, atoll_activa
   for (int way = 0; way < ATOLL_CHAIN_WAYS; way++)
     for (size_t i = 0; i < sizeof panels / sizeof *panels; i++)
       one_way(c, &q, (atoll_chain_way)way, panels[i], first);
+  who_made_what(c, &q);
   CHECK(atoll_mem_current(mem, ATOLL_MEM_COMM) >= (int64_t)atoll_chain_bytes(c, NULL));
   free(first);
   atoll_chain_destroy(&c);

@@ -69,6 +69,18 @@ atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int
   return ATOLL_OK;
 }
 
+int atoll_mlp_remembered(const atoll_model *m, int64_t rows, int ranks, const char *path, double *pipelined,
+                         double *even) {
+  const atoll_chain_params p = params_of(m, rows, 0, ATOLL_MLP_CTA);
+  atoll_chain_choice known;
+  if (!atoll_chain_remembered(&p, ranks, rows, path, &known))
+    return 0;
+  double by_rows = known.seconds[ATOLL_CHAIN_ROW_SPLIT], by_columns = known.seconds[ATOLL_CHAIN_COLUMN_SHARED];
+  *pipelined = known.seconds[ATOLL_CHAIN_CTA];
+  *even = by_rows > 0 && (by_rows < by_columns || by_columns == 0) ? by_rows : by_columns;
+  return *pipelined > 0 && *even > 0;
+}
+
 /* Where the parameters stand, by the block's program. */
 static atoll_err find_weights(const atoll_model *m, int layer, int tensor, layer_mlp *mlp) {
   program p;

@@ -74,8 +74,7 @@ static atoll_err open_blas(void) {
   return rc == CUBLAS_STATUS_SUCCESS ? ATOLL_OK : atoll_fail(ATOLL_UNAVAILABLE, "cublasCreate: status %d", (int)rc);
 }
 
-__global__ void cta_finish_kernel(struct cta_job p, const float *sums) {
-  int64_t n = (int64_t)p.M * p.N;
+__global__ void cta_finish_kernel(struct cta_job p, const float *sums, int64_t n) {
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (int64_t)gridDim.x * blockDim.x)
     cta_finish(&p, sums, i);
 }
@@ -98,7 +97,8 @@ static atoll_err library(void *stream, const atoll_chain_gemm *g, float *sums) {
     err = multiply(stream, g, sums);
   pthread_mutex_unlock(&lock);
   ATOLL_TRY(err);
-  cta_finish_kernel<<<256, 256, 0, (cudaStream_t)stream>>>(cta_job_of(g), sums);
+  struct cta_job job = cta_job_of(g);
+  cta_finish_kernel<<<256, 256, 0, (cudaStream_t)stream>>>(job, sums, cta_finish_count(&job));
   return check(cudaGetLastError(), "launch of cta_finish_kernel");
 }
 

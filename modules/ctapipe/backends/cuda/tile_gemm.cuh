@@ -13,6 +13,10 @@
  * so the grid need not fit the GPU at once; without them the blocks of a rank wait for another GPU's grid. Spins can be
  * bounded; who gives up sets a word that ends every block.
  *
+ * A SwiGLU layer multiplies by both its matrices at once: 32 rows of V and 32 of W take turns in B, so a tile of
+ * products is 32 columns of each, side by side, and 32 columns of C. Its backward makes from a tile of gradients both
+ * products' ones in the same order: 128 columns of C. Products and their gradients, kept so, are factors like others.
+ *
  * Where the link has no atomics a tile may be taken twice: both give the same bits.
  *
  * Widths are multiples of 8 (16-byte copies), pointers are 16-byte aligned; the number of rows is free. */
@@ -28,19 +32,20 @@
 #endif
 
 enum { CTA_BM = 64, CTA_BN = 64, CTA_BK = 32, CTA_THREADS = 128, CTA_FLAG_STRIDE = 32 /* words: 128 bytes */ };
-enum { CTA_JOBS = 16 };
-enum { CTA_NONE, CTA_RELU, CTA_GELU, CTA_GELU_ERF }; /* as atoll_activation */
+enum { CTA_JOBS = 16, CTA_GATE = 32 /* columns of V, then of W */ };
+enum { CTA_NONE, CTA_RELU, CTA_GELU, CTA_GELU_ERF, CTA_SWIGLU }; /* as atoll_activation */
 
 struct cta_job {
   const bf16 *A, *B; /* [M, K] and [N, K]; of a weight [K, M] and [K, N] */
-  void *C;           /* [M, N] bf16, of a weight f32; may be another GPU's memory */
+  void *C; /* [M, N] bf16, of a weight f32; of a gate [M, N / 2], of its slope [M, 2 N]; may be another GPU's */
   const float *bias; /* [N], NULL: none */
   float *column;     /* [M] of a weight: sums of A's columns; NULL: not wanted */
   bf16 *before;      /* [M, N]: what the activation is applied to; NULL: not kept */
   const bf16 *at;    /* [M, N]: where the slope is taken: inputs of a GELU, results of a ReLU */
   int M, N, K, weight, activation, slope;
   int from, own;            /* the job that makes A, -1: A is whole; whether this rank owns the job */
-  const uint32_t *ready_in; /* of A's tiles [panels of rows, tiles of columns] */
+  const uint32_t *ready_in; /* of A's tiles [panels of rows, tiles of columns] ... */
+  int ready_columns;        /* ... of so many columns */
   uint32_t *ready_out;      /* of C's tiles, beside C; NULL: nobody waits */
   uint64_t *claim;
 };
@@ -94,14 +99,17 @@ static CTA_DEVICE int cta_take(const struct cta_chain *p, const struct cta_job *
   return (int)cta_first(got);
 }
 
-/* Flag q of those that a tile of row panel m, or a weight's tile of A's columns m, waits for. */
+/* What of k a flag stands for, and flag q of those that a tile of row panel m, or a weight's of A's columns m, waits
+ * for. */
+static CTA_DEVICE int cta_flag_depth(const struct cta_job *g) { return g->weight ? CTA_BM : g->ready_columns; }
 static CTA_DEVICE const uint32_t *cta_flag_in(const struct cta_job *g, int m, int q) {
-  int at = g->weight ? q * cta_ceil(g->M, CTA_BM) + m : m * cta_ceil(g->K, CTA_BN) + q;
+  int at = g->weight ? q * cta_ceil(g->M, g->ready_columns) + m * CTA_BM / g->ready_columns
+                     : m * cta_ceil(g->K, g->ready_columns) + q;
   return g->ready_in + (size_t)at * CTA_FLAG_STRIDE;
 }
 
 static CTA_DEVICE int cta_may_begin(const struct cta_chain *p, const struct cta_job *g, uint32_t item, int early) {
-  int m, n, there = 1, flags = g->ready_in ? cta_ceil(g->K, CTA_BN) : 0;
+  int m, n, there = 1, flags = g->ready_in ? cta_ceil(g->K, cta_flag_depth(g)) : 0;
   cta_place(p, g, item, &m, &n);
   if (early) {
     if (!g->ready_in)
@@ -224,17 +232,19 @@ static CTA_DEVICE int cta_sums(const struct cta_chain *p, const struct cta_job *
   for (int k = -1; k < steps; k++) { /* fetch step k + 1 while step k is multiplied */
     if (k + 1 < steps) {
       int k0 = (k + 1) * CTA_BK;
-      if (g->ready_in && k0 % CTA_BN == 0) {
+      if (g->ready_in && k0 % cta_flag_depth(g) == 0) {
         if (threadIdx.x == 0)
-          said[1] = (uint32_t)cta_poll(p, cta_flag_in(g, m, k0 / CTA_BN));
+          said[1] = (uint32_t)cta_poll(p, cta_flag_in(g, m, k0 / cta_flag_depth(g)));
         cta_sync();
         if (!said[1])
           return 0;
       }
       cta_fetch_step(g, tiles + ((k + 1) & 1) * half, m, n, k0);
     }
-    if (k < 0)
+    if (k < 0) { /* the second flag's word is the first one's, which all have read then */
+      cta_sync();
       continue;
+    }
     if (k + 1 < steps)
       cta_copy_wait(2); /* this step's two groups; the next step's may be on their way */
     else
@@ -272,6 +282,12 @@ static CTA_DEVICE float cta_slope(int activation, float v) {
   return 0.5f * (1 + t) + 0.5f * v * (1 - t * t) * 0.7978845608f * (1 + 3 * 0.044715f * v * v);
 }
 
+/* silu(f) u, from the products of V and W. */
+static CTA_DEVICE float cta_gate(bf16 f, bf16 u) {
+  float v = cta_from_bf16(f);
+  return v / (1 + expf(-v)) * cta_from_bf16(u);
+}
+
 /* Row and column, inside of the tile, of sum e of this thread. */
 static CTA_DEVICE void cta_spot(int e, int *r, int *c) {
   int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31, i = e / 16, j = e / 4 % 4, h = e % 4;
@@ -279,21 +295,64 @@ static CTA_DEVICE void cta_spot(int e, int *r, int *c) {
   *c = (warp >> 1) * 32 + j * 8 + (lane & 3) * 2 + (h & 1);
 }
 
-/* Rows of `size`-byte elements from shared memory in 16-byte stores: scattered ones to another GPU cost several times
- * as much. */
-static CTA_DEVICE void cta_copy_out(const struct cta_job *g, void *to, const void *s, int size, int m, int n) {
-  int each = 16 / size, chunks = CTA_BN / each;
+/* Tile (m, n) of `columns` columns of a matrix [M, width] from shared memory, in 16-byte stores: scattered ones to
+ * another GPU cost several times as much. */
+static CTA_DEVICE void cta_copy_out(const struct cta_job *g, void *to, int width, const void *s, int columns, int size,
+                                    int m, int n) {
+  int each = 16 / size, chunks = columns / each;
   cta_sync();
   for (int i = (int)threadIdx.x; i < CTA_BM * chunks; i += CTA_THREADS) {
-    int r = i / chunks, c = i % chunks * each, row = m * CTA_BM + r, col = n * CTA_BN + c;
-    if (row < g->M && col < g->N)
-      cta_store16((char *)to + ((size_t)row * (size_t)g->N + col) * size,
-                  (const char *)s + (size_t)(r * CTA_BN + c) * size);
+    int r = i / chunks, c = i % chunks * each, row = m * CTA_BM + r, col = n * columns + c;
+    if (row < g->M && col < width)
+      cta_store16((char *)to + ((size_t)row * (size_t)width + col) * size,
+                  (const char *)s + (size_t)(r * columns + c) * size);
   }
   cta_sync();
 }
 
+/* A gate's gradients from those of what it gave: s [64, 128]. */
+static CTA_DEVICE void cta_store_gradients(const struct cta_job *g, float d[2][4][4], bf16 *s, int m, int n) {
+  CTA_UNROLL
+  for (int e = 0; e < 32; e++) {
+    int r, c;
+    cta_spot(e, &r, &c);
+    int row = m * CTA_BM + r, col = n * CTA_BN + c, place = c / CTA_GATE * CTA_GATE + c;
+    if (row >= g->M || col >= g->N)
+      continue;
+    const bf16 *at = g->at + (size_t)row * 2 * (size_t)g->N + n * 2 * CTA_BN + place;
+    float v = cta_from_bf16(at[0]), u = cta_from_bf16(at[CTA_GATE]), by = d[e / 16][e / 4 % 4][e % 4],
+          half = 1 / (1 + expf(-v));
+    s[r * 2 * CTA_BN + place] = cta_to_bf16(by * u * half * (1 + v * (1 - half)));
+    s[r * 2 * CTA_BN + place + CTA_GATE] = cta_to_bf16(by * v * half);
+  }
+  cta_copy_out(g, g->C, 2 * g->N, s, 2 * CTA_BN, sizeof *s, m, n);
+}
+
+/* The products, each rounded; then 32 columns of C behind them. */
+static CTA_DEVICE void cta_store_gated(const struct cta_job *g, float d[2][4][4], bf16 *s, int m, int n) {
+  bf16 *out = s + CTA_BM * CTA_BN;
+  CTA_UNROLL
+  for (int e = 0; e < 32; e++) {
+    int r, c;
+    cta_spot(e, &r, &c);
+    s[r * CTA_BN + c] = cta_to_bf16(d[e / 16][e / 4 % 4][e % 4]);
+  }
+  if (g->before)
+    cta_copy_out(g, g->before, g->N, s, CTA_BN, sizeof *s, m, n);
+  else
+    cta_sync();
+  for (int i = (int)threadIdx.x; i < CTA_BM * CTA_GATE; i += CTA_THREADS) {
+    const bf16 *at = s + i / CTA_GATE * CTA_BN + i % CTA_GATE;
+    out[i] = cta_to_bf16(cta_gate(at[0], at[CTA_GATE]));
+  }
+  cta_copy_out(g, g->C, g->N / 2, out, CTA_GATE, sizeof *s, m, n);
+}
+
 static CTA_DEVICE void cta_store_tile(const struct cta_job *g, float d[2][4][4], bf16 *s, int m, int n) {
+  if (g->activation == CTA_SWIGLU)
+    return cta_store_gated(g, d, s, m, n);
+  if (g->slope == CTA_SWIGLU)
+    return cta_store_gradients(g, d, s, m, n);
   for (int last = !g->before; last < 2; last++) { /* first what the activation is applied to */
     CTA_UNROLL
     for (int e = 0; e < 32; e++) {
@@ -307,7 +366,7 @@ static CTA_DEVICE void cta_store_tile(const struct cta_job *g, float d[2][4][4],
         v *= cta_slope(g->slope, cta_from_bf16(g->at[(size_t)row * (size_t)g->N + col]));
       s[r * CTA_BN + c] = cta_to_bf16(v);
     }
-    cta_copy_out(g, last ? g->C : g->before, s, sizeof *s, m, n);
+    cta_copy_out(g, last ? g->C : g->before, g->N, s, CTA_BN, sizeof *s, m, n);
   }
 }
 
@@ -318,7 +377,7 @@ static CTA_DEVICE void cta_store_weight(const struct cta_job *g, float d[2][4][4
     cta_spot(e, &r, &c);
     s[r * CTA_BN + c] = d[e / 16][e / 4 % 4][e % 4];
   }
-  cta_copy_out(g, g->C, s, sizeof *s, m, n);
+  cta_copy_out(g, g->C, g->N, s, CTA_BN, sizeof *s, m, n);
   int column = m * CTA_BM + (int)threadIdx.x;
   if (g->column && n == 0 && threadIdx.x < CTA_BM && column < g->M)
     g->column[column] = sum;

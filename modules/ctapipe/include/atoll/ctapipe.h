@@ -9,7 +9,7 @@
  *  On a device (params.device) numbers are bf16 between layers with f32 sums; x and y stay f32 in host memory. The ways
  * there are the sequential one (each layer on its owner, one after the other), micro-batches, chunks by the vendor's
  * library and cta; all but the library's give the same bits. Gradients of weights are summed there in f32 over the rows
- * of a call, and that is added to what the caller has. There is no SwiGLU.
+ * of a call, and that is added to what the caller has.
  *
  *  With dtype bf16 on the host what callers give (x, dy, weights, biases) is bf16, sums are f32, and every value that
  * an operation of the bf16 kernels would store is rounded to nearest as there: what goes into an activation, what comes
@@ -153,11 +153,18 @@ typedef struct atoll_chain_choice {
 } atoll_chain_choice;
 
 /** Collective: the fastest setting for runs of `rows` rows on this machine, the sequential way included, so a shape too
- * small to share falls back to it. Measured once (some seconds) and remembered by processor, ranks and shape in the
- * YAML file `path` ("": nowhere); NULL: chains.yaml in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that
- * cannot be used is a warning. Weights must be set before. */
+ * small to share falls back to it: what is done before ranks could meet is not even measured otherwise. Measured once
+ * (some seconds) and remembered by processor, ranks and shape in the YAML file `path` ("": nowhere); NULL: chains.yaml
+ * in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that cannot be used is a warning. Weights must be set
+ * before. */
 ATOLL_API atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
                                        atoll_chain_choice *out);
+
+/** Local: 1 and *out when the file, named as there, has a choice for runs of `rows` rows on so many ranks of this
+ * machine, of the same bits if it can be. Dtype, claims and layers of params count, and whether they have an
+ * activation; biases and backward do not. */
+ATOLL_API int atoll_chain_remembered(const atoll_chain_params *params, int ranks, int64_t rows, const char *path,
+                                     atoll_chain_choice *out);
 
 /** Local. Seconds that a run would take if every rank had a core to itself, as fast as the one on which the sequential
  * way took `sequential` seconds: for machines with fewer cores than ranks. CTA is simulated event by event, by the

@@ -11,10 +11,16 @@
 
 ATOLL_BEGIN_C
 
+enum { ATOLL_CHAIN_GATE = 32 };
+
 /** One product of a launch, and what its tiles wait for and tell: c = activation(a b^T + bias), or through a slope
  * c = a b^T * slope'(at), or the gradient of weights c = a^T b. Flags are words `flag_stride` apart, one a tile of
- * tile_rows x tile_cols, [panels of rows, tiles of columns]; a flag is set when it is not behind the launch's epoch, as
- * signed difference. */
+ * tile_rows x tile_cols of products, [panels of rows, tiles of columns]; a flag is set when it is not behind the
+ * launch's epoch, as signed difference.
+ *
+ * SwiGLU: ATOLL_CHAIN_GATE rows of V and as many of W take turns in b, n counts both, a multiple of two turns, and so
+ * do columns of `before`; c is [m, n / 2]. Its slope: `at` and c are [m, 2 n] in that order. A tile of products then
+ * covers half as many columns of c, or twice as many. */
 typedef struct atoll_chain_gemm {
   int weight;        /* 1: the gradient */
   const void *a;     /* [m, k], of a gradient [k, m] */
@@ -29,6 +35,7 @@ typedef struct atoll_chain_gemm {
   int from;                 /* the job of the launch that makes a; -1: a is whole */
   int own;                  /* this rank's job: it takes its tiles first */
   const uint32_t *ready_in; /* of a's tiles; NULL: a is whole */
+  int ready_columns;        /* of a, that one of its tiles covers */
   uint32_t *ready_out;      /* of c's tiles, beside c; NULL: nobody waits for tiles */
   uint64_t *claim;          /* turn << 32 | tiles taken, in the job's owner's memory */
 } atoll_chain_gemm;

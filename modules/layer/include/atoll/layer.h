@@ -76,6 +76,11 @@ typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA, ATOLL_MLP_CTA_OWN } ato
 static inline int atoll_mlp_pipelined(atoll_mlp mlp) { return mlp != ATOLL_MLP_PLAIN; }
 ATOLL_API const char *atoll_mlp_name(atoll_mlp mlp);
 ATOLL_API int atoll_mlp_parse(const char *name, atoll_mlp *mlp); /* 0 or -1 */
+/** Local: what this machine's chooser of chains remembers of the model's MLP on `rows` rows and so many ranks (file as
+ * in atoll_chain_choose()): s pipelined, and s of an even share of rows or columns without waiting, the lesser. 0: it
+ * was not measured. */
+ATOLL_API int atoll_mlp_remembered(const atoll_model *m, int64_t rows, int ranks, const char *path, double *pipelined,
+                                   double *even);
 
 /** One micro-batch's identity: what random numbers and loss weights are keyed by. */
 typedef struct atoll_call {
