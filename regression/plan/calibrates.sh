@@ -30,6 +30,15 @@ says "costs analytic"
 says "the profile says nothing about this model on these devices"
 run "$plan" job.yaml --profile times.h5 model.width=64 topo.synthetic='2x(pack:1 core:4 memory=64GiB)'
 says "costs analytic"
+# What the machine remembers of a pipelined MLP goes with them when the job pipelines its own, and only then.
+export ATOLL_CACHE=$PWD
+run "$(atoll atoll-bench)" mlp --seconds 0 --repeats 1 --shape 16x32x128x32 --choices "$PWD/chains.yaml"
+for mlp in plain cta; do
+  run mpi 2 "$(atoll atoll-bench)" calibrate --job job.yaml --out "$mlp.h5" topo.probe_seconds=0.05 train.seq=16 plan.micro_batch=1 plan.mlp=$mlp
+  h5dump -d /profile/policy "$mlp.h5" >"$mlp.txt" || fail "h5dump"
+done
+grep -q '"cta over 2' cta.txt || fail "the pipelined MLP's time is not in the profile"
+grep -q "cta over" plain.txt && fail "a plain job's profile has a pipelined MLP"
 # Nothing is left where it cannot be written, and a batch that the job contradicts is refused before any work.
 "$(atoll atoll-bench)" calibrate --job job.yaml --out no/such/folder/x.h5 plan.micro_batch=2 >"$ATOLL_LAST_OUT" 2>&1 && fail "wrote nowhere"
 says "no/such/folder"

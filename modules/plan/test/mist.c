@@ -1,6 +1,6 @@
 /* The mist parallelizer on small shapes: points are real choices that fit and do not rule each other out, the memory it
- * says is missing is exactly what is missing, thinning keeps its promise, experts are planned, and for train it
- * proposes what grid does. */
+ * says is missing is exactly what is missing, thinning keeps its promise, experts are planned, pipelined MLPs cost
+ * what they cost elsewhere, and for train it proposes what grid does. */
 #include "plan_test.h"
 
 #include "atoll/parallelizer.h"
@@ -189,7 +189,7 @@ static void stopping_early_loses_no_step(void **state) {
   cost_model *cost = NULL;
   interference_neutral(&neutral);
   assert_ok(cost_create(&w.problem, &cost));
-  const mist_place place = {&w.problem, cost, {0, 1, 1}, node, INT64_C(1) << 34, 12e9, {0, 0}};
+  const mist_place place = {&w.problem, cost, {0, 1, 1}, node, INT64_C(1) << 34, 12e9, {0, 0}, ATOLL_MLP_PLAIN};
   assert_ok(mist_slice_make(w.model, 0, 4, ATOLL_POLICY_EAGER_FLASH, (memory_moe){0, 0}, &neutral, &slice));
   assert_ok(mist_mesh_price(&place, slice, &x, &mesh));
   const tuner_axis axes[MIST_AXES] = {{NULL, 1, range}, {NULL, 4, range}, {NULL, 9, range},
@@ -208,6 +208,43 @@ static void stopping_early_loses_no_step(void **state) {
   }
   print_message("%d points for all choices, %d asked for\n", more, w.n);
   tuner_frontier_clear(&all);
+  mist_slice_destroy(&slice);
+  cost_destroy(&cost);
+  end(&w);
+}
+
+static double of(const mist_mesh *m, int fixed) { return m->fixed[fixed].value.r; }
+
+static void pipelined_mlps(void **state) {
+  (void)state;
+  world w;
+  const int node[] = {0, 0};
+  const atoll_slice_context x = {.in_flight = 3, .partials = 1, .micro_batch = 4, .micro_batches = 16};
+  interference neutral;
+  mist_slice *slice = NULL;
+  cost_model *cost = NULL;
+  begin(&w, 1, 2, INT64_C(1) << 36);
+  interference_neutral(&neutral);
+  assert_ok(cost_create(&w.problem, &cost));
+  assert_ok(mist_slice_make(w.model, 1, 5, ATOLL_POLICY_EAGER_FLASH, (memory_moe){0, 0}, &neutral, &slice));
+  for (int tensor = 1; tensor <= 2; tensor++) {
+    mist_mesh mesh[2];
+    for (int k = 0; k < 2; k++) {
+      const mist_place place = {&w.problem,       cost, {0, 1, 2}, node,
+                                INT64_C(1) << 34, 12e9, {0, 0},    k ? ATOLL_MLP_CTA : ATOLL_MLP_PLAIN};
+      mesh[k] = (mist_mesh){.data = 2 / tensor, .tensor = tensor, .context = 1, .expert = 1};
+      assert_ok(mist_mesh_price(&place, slice, &x, &mesh[k]));
+    }
+    cost_slice want = {
+        .forward = of(mesh, FIX_FORWARD), .backward = of(mesh, FIX_BACKWARD), .update = of(mesh, FIX_UPDATE)};
+    if (tensor > 1)
+      assert_ok(cost_pipeline_mlp(cost, 0, 1, tensor, ATOLL_MLP_CTA, 4, &want));
+    assert_true(of(&mesh[1], FIX_FORWARD) == want.forward && of(&mesh[1], FIX_BACKWARD) == want.backward &&
+                of(&mesh[1], FIX_UPDATE) == want.update);
+    assert_true((of(&mesh[1], FIX_FORWARD) > of(mesh, FIX_FORWARD)) == (tensor > 1));
+    for (int inside = FIX_FORWARD_INSIDE; inside <= FIX_BACKWARD_INSIDE; inside++) /* one sum of two */
+      assert_true((of(mesh, inside) > 0) == (tensor > 1) && of(&mesh[1], inside) == of(mesh, inside) / 2);
+  }
   mist_slice_destroy(&slice);
   cost_destroy(&cost);
   end(&w);
@@ -301,12 +338,9 @@ static void for_train_it_is_grid(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plenty_of_memory),
-                                     cmocka_unit_test(tight_memory),
-                                     cmocka_unit_test(thinned),
-                                     cmocka_unit_test(stopping_early_loses_no_step),
-                                     cmocka_unit_test(experts),
-                                     cmocka_unit_test(whole_plans),
-                                     cmocka_unit_test(for_train_it_is_grid)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plenty_of_memory), cmocka_unit_test(tight_memory),
+                                     cmocka_unit_test(thinned),          cmocka_unit_test(stopping_early_loses_no_step),
+                                     cmocka_unit_test(pipelined_mlps),   cmocka_unit_test(experts),
+                                     cmocka_unit_test(whole_plans),      cmocka_unit_test(for_train_it_is_grid)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

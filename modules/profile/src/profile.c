@@ -247,6 +247,35 @@ atoll_err atoll_profile_find(const atoll_profile *p, const char *device_class, a
   return ATOLL_OK;
 }
 
+/* Two entries of a kind of their own. */
+static const char *mlp_policy(char *text, size_t n, const char *what, int ranks) {
+  snprintf(text, n, "%s over %d", what, ranks);
+  return text;
+}
+
+atoll_err atoll_profile_add_mlp(atoll_profile *p, const char *device_class, atoll_digest model, int ranks, int64_t S,
+                                int64_t B, double pipelined, double even) {
+  char policy[32];
+  const atoll_cost cta = {.forward = pipelined, .source = ATOLL_COST_MEASURED},
+                   share = {.forward = even, .source = ATOLL_COST_MEASURED};
+  mlp_policy(policy, sizeof policy, "cta", ranks);
+  ATOLL_TRY(atoll_profile_add(p, device_class, model, "mlp", policy, S, B, &cta));
+  mlp_policy(policy, sizeof policy, "even", ranks);
+  return atoll_profile_add(p, device_class, model, "mlp", policy, S, B, &share);
+}
+
+atoll_err atoll_profile_find_mlp(const atoll_profile *p, const char *device_class, atoll_digest model, int ranks,
+                                 int64_t S, int64_t B, double *over) {
+  char policy[32];
+  atoll_cost cta, share;
+  mlp_policy(policy, sizeof policy, "cta", ranks);
+  ATOLL_TRY(atoll_profile_find(p, device_class, model, "mlp", policy, S, B, &cta));
+  mlp_policy(policy, sizeof policy, "even", ranks);
+  ATOLL_TRY(atoll_profile_find(p, device_class, model, "mlp", policy, S, B, &share));
+  *over = cta.forward / share.forward;
+  return ATOLL_OK;
+}
+
 double atoll_profile_spread(const atoll_profile *p, const char *device_class, atoll_digest model) {
   double *v = calloc((size_t)p->count + 1, sizeof *v), middle = 0;
   int n = 0;

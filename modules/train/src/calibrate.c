@@ -27,7 +27,7 @@
 #include "atoll/clock.h"
 #include "atoll/log.h"
 
-enum { ROUNDS = 32, PASSES = 2, SIZES = 3, KINDS = 3, LAYERS_MAX = 8, TOKENS_MAX = 8192 };
+enum { ROUNDS = 32, PASSES = 2, SIZES = 3, KINDS = 3, LAYERS_MAX = 8, TOKENS_MAX = 8192, MLP_RANKS = 64 };
 
 /* A stage whose layers together take less would find in the caches what a whole model has lost. */
 #define ENOUGH_BYTES ((int64_t)64 << 20)
@@ -409,6 +409,26 @@ static atoll_err fill_products(const probe *p, const target *t) {
   return ATOLL_OK;
 }
 
+/* Whether no visit of a block before had its size. */
+static int is_new_size(const probe *p, const visit *v) {
+  int fresh = atoll_model_layer_kind(p->model, v->first) == ATOLL_LAYER_BLOCK;
+  for (const visit *u = p->visit; u < v; u++)
+    fresh &= u->first != v->first || u->B != v->B;
+  return fresh;
+}
+
+/* Pipelined MLPs, of what this rank's machine remembers. */
+static atoll_err add_remembered(const probe *p, const target *t) {
+  for (const visit *v = p->visit; v < p->visit + p->visits; v++)
+    for (int ranks = 2; is_new_size(p, v) && ranks <= MLP_RANKS; ranks *= 2) {
+      double pipelined, even;
+      if (atoll_mlp_remembered(p->model, v->B * p->S, ranks, NULL, &pipelined, &even))
+        ATOLL_TRY(atoll_profile_add_mlp(t->profile, t->class_name, atoll_model_digest(t->model), ranks,
+                                        t->job->train.seq, v->B, pipelined, even));
+    }
+  return ATOLL_OK;
+}
+
 /* What the leading rank of each class knows reaches all. */
 static atoll_err share(probe *p, const target *t, MPI_Comm peers, int fill, atoll_profile *profile) {
   char *text = NULL;
@@ -424,6 +444,8 @@ static atoll_err share(probe *p, const target *t, MPI_Comm peers, int fill, atol
   }
   if (err == ATOLL_OK && leader == 0) {
     err = add_samples(p, t);
+    if (err == ATOLL_OK && t->job->plan.mlp != ATOLL_MLP_PLAIN && atoll_device_host_memory(p->exec->device))
+      err = add_remembered(p, t);
     if (err == ATOLL_OK && fill)
       err = fill_products(p, t);
     if (err == ATOLL_OK)

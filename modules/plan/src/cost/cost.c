@@ -368,13 +368,24 @@ static int sums_again(atoll_policy policy) {
 /* Each of its weights is packed once a step for each direction: read and written in f32. */
 #define CTA_PACK_BYTES_PER_VALUE 16.0
 
-/* On a rank that has its even share of the block already. Without claims the owner of the most matrices has all of
- * theirs: one of two, or two of three where there is a gate. */
-static atoll_err pipeline_mlp(const cost_model *c, int island, int layer, int tensor, atoll_mlp mlp, int64_t b,
-                              cost_slice *out) {
+static double over_even_share(const cost_model *c, int island, int tensor, int64_t b) {
+  double over = CTA_OVER_IDEAL;
+  if (c->problem->profile && atoll_profile_find_mlp(c->problem->profile, c->rate[island].class_key, c->model, tensor,
+                                                    c->problem->seq, b, &over) != ATOLL_OK)
+    atoll_err_clear();
+  return over;
+}
+
+/* Without claims the owner of the most matrices has all of theirs: one of two, or two of three where there is a gate.
+ */
+atoll_err cost_pipeline_mlp(const cost_model *c, int island, int layer, int tensor, atoll_mlp mlp, int64_t b,
+                            cost_slice *out) {
+  if (!atoll_mlp_pipelined(mlp))
+    return ATOLL_OK;
   const atoll_model_params *m = atoll_model_config(c->problem->model);
   double matrices = m->family == ATOLL_FAMILY_LLAMA ? 3 : 2, values = matrices * (double)m->width * (double)m->ffn;
-  double over = CTA_OVER_IDEAL * (mlp == ATOLL_MLP_CTA_OWN ? tensor * (matrices - 1) / matrices : 1);
+  double over =
+      over_even_share(c, island, tensor, b) * (mlp == ATOLL_MLP_CTA_OWN ? tensor * (matrices - 1) / matrices : 1);
   int64_t all, seq = c->problem->seq;
   atoll_syms *pool = NULL;
   ATOLL_TRY(atoll_syms_create(&pool));
@@ -401,8 +412,7 @@ static atoll_err divide(cost_model *c, int island, int layer, atoll_policy polic
   out->forward *= part.forward / whole.forward;
   out->backward *= part.backward / whole.backward;
   out->update *= (double)(cost_gradient_share(c, layer, layer + 1, tensor)) / (4.0 * (double)c->values[layer]);
-  if (atoll_mlp_pipelined(mlp))
-    ATOLL_TRY(pipeline_mlp(c, island, layer, tensor, mlp, b, out));
+  ATOLL_TRY(cost_pipeline_mlp(c, island, layer, tensor, mlp, b, out));
   out->forward += (atoll_mlp_pipelined(mlp) ? 1 : 2) * sum;
   out->backward += (atoll_layer_backward_sums(c->problem->model, layer, mlp) + sums_again(policy)) * sum;
   out->source = out->source > ATOLL_COST_INTERPOLATED ? out->source : ATOLL_COST_INTERPOLATED;

@@ -32,6 +32,11 @@ typedef struct cost_slice {
 atoll_err cost_of_slice(cost_model *cost, int island, int tensor, atoll_mlp mlp, int first, int last,
                         atoll_policy policy, int64_t b, cost_slice *out);
 
+/* On a tensor rank's even share of a block, without sums: what its MLP takes longer, pipelined, and packing. What a
+ * machine's chooser remembers of it (atoll_profile_find_mlp()) goes before CTA_OVER_IDEAL. Nothing for plain ones. */
+atoll_err cost_pipeline_mlp(const cost_model *cost, int island, int layer, int tensor, atoll_mlp mlp, int64_t b,
+                            cost_slice *share);
+
 /* A stage of one policy, on one of its tensor ranks. */
 typedef struct cost_stage {
   int first, last;

@@ -82,6 +82,11 @@ static atoll_err layer_of(const mist_place *p, const mist_slice *s, const atoll_
     held = 1 + ((double)p->moe.experts / m->expert - 1) * 2.0 / 3; /* 8 of a block's 12 h^2 values are its MLP */
   }
   *out = (layer_seconds){c.forward * more / parts, c.backward * more / parts, c.update * held / tensor};
+  if (tensor > 1) {
+    cost_slice share = {.forward = out->forward, .backward = out->backward, .update = out->update};
+    ATOLL_TRY(cost_pipeline_mlp(p->cost, p->shape.island, layer, tensor, p->mlp, b, &share));
+    *out = (layer_seconds){share.forward, share.backward, share.update};
+  }
   *source = later((int)*source, (int)c.source);
   if (parts > 1 || more > 1)
     *source = later((int)*source, ATOLL_COST_INTERPOLATED);
@@ -90,13 +95,14 @@ static atoll_err layer_of(const mist_place *p, const mist_slice *s, const atoll_
 
 static void set(mist_mesh *m, int i, double v) { m->fixed[i].value.r = v; }
 
-/* Collectives inside a block: a tensor group sums its output twice each way; a context group gathers keys and values,
- * and scatters their gradients; an expert group exchanges tokens before and after the experts. */
+/* Collectives inside a block: a tensor group sums its output twice each way, once where its MLP is pipelined; a context
+ * group gathers keys and values, and scatters their gradients; an expert group exchanges tokens before and after the
+ * experts. */
 static void inside(const mist_place *p, const groups *g, const atoll_slice_context *x, mist_mesh *m) {
   double b = ceil((double)x->micro_batch / m->expert), s = ceil((double)p->problem->seq / m->context);
   double stream = element_bytes(p) * b * s * (double)atoll_model_config(p->problem->model)->width,
          kv = 2 * stream * m->context;
-  double sum = 2 * collective_seconds(&g->tensor, COLLECTIVE_ALL_REDUCE, stream);
+  double sum = (atoll_mlp_pipelined(p->mlp) ? 1 : 2) * collective_seconds(&g->tensor, COLLECTIVE_ALL_REDUCE, stream);
   double gather = collective_seconds(&g->context, COLLECTIVE_ALL_GATHER, kv / m->tensor);
   double scatter = collective_seconds(&g->context, COLLECTIVE_REDUCE_SCATTER, kv / m->tensor);
   double tokens = p->moe.experts > 0 ? stream * (double)p->moe.top_k / m->tensor : 0;

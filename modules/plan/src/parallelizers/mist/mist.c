@@ -318,6 +318,7 @@ static atoll_err mist_plan(void *state, atoll_slice slice, atoll_island_shape sh
     return atoll_fail(ATOLL_USAGE, "mist: %d x %d devices, room for %d points", shape.nodes, shape.per_node, cap);
   request r = {.m = m, .slice = slice, .x = x, .limit = limit_of(m, shape.island), .frontier = {.least = INT64_MAX}};
   r.place = (mist_place){.problem = m->problem, .cost = m->cost, .shape = shape, .moe = m->moe};
+  r.place.mlp = m->moe.experts > 0 ? ATOLL_MLP_PLAIN : (atoll_mlp)m->params->mlp;
   host_memory(m, shape.island, &r.place);
   atoll_err err;
   ATOLL_TRY_GOTO(err, done, list_nodes(&r, shape));

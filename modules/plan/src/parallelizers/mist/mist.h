@@ -76,6 +76,7 @@ typedef struct mist_place { /* where a mesh stands */
   int64_t host;     /* bytes of host memory per device; 0: it is the device's own */
   double host_rate; /* B/s each way */
   memory_moe moe;
+  atoll_mlp mlp; /* of blocks on tensor ranks, without experts */
 } mist_place;
 
 /* Fills mesh->fixed for degrees that are set. */
