@@ -2,12 +2,12 @@
  * (linear_team.c) are remembered in, too.
  *
  * All settings are tried, twice if that is quick, the faster half again, and so on until FINALISTS are left; so far the
- * least time of each counts, as other load only adds to it. The finalists then take turns, and their medians decide:
- * that is what a user sees, and it is not moved by the one turn in which a neighbour was idle. After every few turns
- * those leave that are clearly behind (successive halving, Jamieson and Talwalkar 2016, 1502.07943), so that the time
- * goes into the close ones: a difference of 3 % between two of them shows in the median of some thirty turns. What is
- * remembered is what every rank then uses, as rank 0 read or wrote it. The file is a convenience: one that cannot be
- * read or written costs a measurement, never the run. */
+ * least time of each counts, as other load only adds to it. The finalists then take turns, and the medians of their
+ * shares in a turn decide: a median is what a user sees, and it is not moved by the one turn in which a neighbour was
+ * idle. After every few turns those leave that are clearly behind (successive halving, Jamieson and Talwalkar 2016,
+ * 1502.07943), so that the time goes into the close ones: a difference of 3 % between two of them shows in the median
+ * of some thirty turns. What is remembered is what every rank then uses, as rank 0 read or wrote it. The file is a
+ * convenience: one that cannot be read or written costs a measurement, never the run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,7 +104,7 @@ static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int6
 
 struct tried {
   atoll_chain_setting setting;
-  double seconds; /* the least; a finalist's median */
+  double seconds; /* the least; a finalist's middling ones */
 };
 
 static int by_number(const void *a, const void *b) {
@@ -136,14 +136,28 @@ static int by_median(const void *a, const void *b) {
   return by_seconds(&((const struct finalist *)a)->tried, &((const struct finalist *)b)->tried);
 }
 
-/* Ranks them by the medians of `turns` turns. */
+static double median_of(double *v, int n) {
+  qsort(v, (size_t)n, sizeof *v, by_number);
+  return v[n / 2];
+}
+
+/* Ranks them by the medians of their shares in each of `turns` turns: a spell in which the machine is slow is one for
+ * all. Seconds are these shares of a middling turn. */
 static void rank_finalists(struct finalist *f, int n, int turns) {
-  double sorted[TURNS_MOST];
-  for (int i = 0; i < n; i++) {
-    memcpy(sorted, f[i].seconds, (size_t)turns * sizeof *sorted);
-    qsort(sorted, (size_t)turns, sizeof *sorted, by_number);
-    f[i].tried.seconds = sorted[turns / 2];
+  double share[TURNS_MOST], turn[TURNS_MOST];
+  for (int t = 0; t < turns; t++) {
+    turn[t] = 1e-9; /* the clock may stand still */
+    for (int i = 0; i < n; i++)
+      turn[t] += f[i].seconds[t];
   }
+  for (int i = 0; i < n; i++) {
+    for (int t = 0; t < turns; t++)
+      share[t] = f[i].seconds[t] / turn[t];
+    f[i].tried.seconds = median_of(share, turns);
+  }
+  double middling = median_of(turn, turns);
+  for (int i = 0; i < n; i++)
+    f[i].tried.seconds *= middling;
   qsort(f, (size_t)n, sizeof *f, by_median);
 }
 
