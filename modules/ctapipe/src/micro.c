@@ -35,8 +35,14 @@ int64_t cta_packed(const struct cta_micro *micro, int64_t k, int64_t n) {
 }
 
 void cta_pack(const struct cta_micro *micro, int64_t k, int64_t n, const float *w, int64_t ks, int64_t ns, float *out) {
-  for (int64_t j = 0; j < n; j += micro->cols)
-    for (int64_t i = 0; i < k; i++, out += micro->cols)
-      for (int64_t c = 0; c < micro->cols; c++)
-        out[c] = j + c < n ? w[i * ks + (j + c) * ns] : 0;
+  int64_t cols = micro->cols;
+  for (int64_t j = 0; j < n; j += cols, out += k * cols) {
+    const float *from = w + j * ns;
+    int64_t m = n - j < cols ? n - j : cols;
+    for (int64_t i = 0; ns == 1 && i < k; i++)
+      memcpy(out + i * cols, from + i * ks, (size_t)m * sizeof *out);
+    for (int64_t c = ns == 1 ? m : 0; c < cols; c++)
+      for (int64_t i = 0; i < k; i++)
+        out[i * cols + c] = c < m ? from[i * ks + c * ns] : 0;
+  }
 }
