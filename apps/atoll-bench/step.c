@@ -155,6 +155,7 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     json_object_set_new(out, "B", json_integer((json_int_t)plan->pipeline[0].stage[0].replica[0].micro_batch));
     json_object_set_new(out, "T", json_integer((json_int_t)plan->seq));
     json_object_set_new(out, "micro_batches", json_integer((json_int_t)plan->micro_batches));
+    json_object_set_new(out, "packed_weights", json_boolean(plan->pipeline[0].stage[0].packed));
     json_object_set_new(out, "steps", json_integer(s->n));
     set(out, "step_seconds", seconds);
     set(out, "tokens_per_second", tokens);

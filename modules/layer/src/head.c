@@ -6,6 +6,7 @@
  * and weight gradients. Nothing is made twice and nothing of size V outlives its chunk. */
 #include "atoll/layer.h"
 
+#include "atoll/packed.h"
 #include "layer_impl.h"
 
 enum { WTE, LNF_W, LNF_B };
@@ -29,12 +30,12 @@ static atoll_err chunk_of_rows(const layer_call *l, void *const *at, const void 
   int bias = l->config->family == ATOLL_FAMILY_GPT2;
   layer_norm norm = {l, w[LNF_W], bias ? w[LNF_B] : NULL, at[WORK_MEAN], at[WORK_RSTD], n, H};
   ATOLL_TRY(layer_norm_forward(&norm, x, at[WORK_LN]));
-  ATOLL_TRY(k->linear_forward(q, at[WORK_LN], w[WTE], NULL, at[WORK_LOGITS], n, H, V));
+  ATOLL_TRY(atoll_packed_forward(k, q, at[WORK_LN], w[WTE], l->b->panels[WTE][0], NULL, at[WORK_LOGITS], n, H, V));
   void *logits = at[WORK_LOGITS], *d = l->c->train ? logits : NULL;
   ATOLL_TRY(k->cross_entropy(q, logits, targets, loss, d, l->c->loss_scale, n, V));
   if (!d)
     return ATOLL_OK;
-  ATOLL_TRY(k->linear_backward_input(q, d, w[WTE], at[WORK_DLN], n, H, V, 0));
+  ATOLL_TRY(atoll_packed_backward_input(k, q, d, w[WTE], l->b->panels[WTE][1], at[WORK_DLN], n, H, V, 0));
   if (g[WTE])
     ATOLL_TRY(k->linear_backward_weight(q, d, at[WORK_LN], g[WTE], NULL, n, H, V));
   if (g[LNF_W])

@@ -24,6 +24,9 @@ typedef struct layer_pieces {
   int64_t max_rows; /* 0: no limit */
 } layer_pieces;
 
+/* Positions in atoll_model_layer_params() of matrices that a layer's products with all rows read; returns how many. */
+int layer_matrices(const atoll_model *m, int layer, layer_way way, int list[LAYER_PARAMS]);
+
 void head_work_pieces(const atoll_model *m, layer_pieces *out);
 void embed_work_pieces(const atoll_model *m, layer_pieces *out);
 

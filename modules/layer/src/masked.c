@@ -6,6 +6,7 @@
  * E is the token embedding. Only rows that have a target are worked on (about 15 of 100; the call says how many at
  * most), gathered in their order and done in chunks, as in head.c; losses and gradients of the others are 0. The few
  * rows of the next sentence come after them: their norm is made again, and their gradients are added. */
+#include "atoll/packed.h"
 #include "layer_impl.h"
 
 enum { WTE, N_W, N_B, D_W, D_B, M_W, M_B, BIAS, POOL_W, POOL_B, NEXT_W, NEXT_B };
@@ -61,7 +62,7 @@ static atoll_err words_back(const layer_call *l, void *const *at, void *dx, int6
   float *const *g = l->b->grad;
   int64_t H = l->H, V = l->config->vocab;
   layer_norm m = second_norm(l, at, n);
-  ATOLL_TRY(k->linear_backward_input(q, at[LOGITS], l->b->weight[WTE], at[D1], n, H, V, 0));
+  ATOLL_TRY(atoll_packed_backward_input(k, q, at[LOGITS], l->b->weight[WTE], l->b->panels[WTE][1], at[D1], n, H, V, 0));
   if (g[WTE])
     ATOLL_TRY(k->linear_backward_weight(q, at[LOGITS], at[M], g[WTE], g[BIAS], n, H, V));
   if (g[M_W])
@@ -87,7 +88,7 @@ static atoll_err words(const layer_call *l, void *const *at, const void *x, cons
   ATOLL_TRY(k->linear_forward(q, at[N], w[D_W], w[D_B], at[T], n, H, H));
   ATOLL_TRY(k->gelu_erf_forward(q, at[T], at[A], n * H));
   ATOLL_TRY(layer_norm_forward(&second, at[A], at[M]));
-  ATOLL_TRY(k->linear_forward(q, at[M], w[WTE], w[BIAS], at[LOGITS], n, H, V));
+  ATOLL_TRY(atoll_packed_forward(k, q, at[M], w[WTE], l->b->panels[WTE][0], w[BIAS], at[LOGITS], n, H, V));
   void *d = l->c->train ? at[LOGITS] : NULL;
   ATOLL_TRY(k->cross_entropy(q, at[LOGITS], at[PICKED], at[LOSS], d, l->c->loss_scale, n, V));
   ATOLL_TRY(k->scatter(q, at[LOSS], at[INDEX], loss, n, sizeof *loss));

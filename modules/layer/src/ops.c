@@ -1,8 +1,11 @@
 /* The kinds of operations: what backward needs of each, and the kernels that do it. */
 #include "atoll/kernel_keep.h"
+#include "atoll/packed.h"
 #include "schedule.h"
 
 static const void *weight_of(const op_run *r, int i) { return i < 0 ? NULL : r->l->b->weight[i]; }
+
+static const void *panels_of(const op_run *r, int i, int back) { return r->l->b->panels[i][back]; }
 
 static float *grad_of(const op_run *r, int i) { return i < 0 ? NULL : r->l->b->grad[i]; }
 
@@ -101,7 +104,8 @@ static atoll_err linear_forward(const op_run *r) {
   if (single_tokens(r))
     ATOLL_TRY(KERNELS->decode->linear(QUEUE, in_of(r, 0), w, bias, out_of(r), r->l->R, I, O));
   else
-    ATOLL_TRY(KERNELS->linear_forward(QUEUE, in_of(r, 0), w, bias, out_of(r), r->l->R, I, O));
+    ATOLL_TRY(atoll_packed_forward(KERNELS, QUEUE, in_of(r, 0), w, panels_of(r, r->op->weight, 0), bias, out_of(r),
+                                   r->l->R, I, O));
   if (r->op->split == SPLIT_ROWS)
     ATOLL_TRY(tensor_sum(r->l, out_of(r)));
   return turn(r, out_of(r), 0);
@@ -118,8 +122,9 @@ static atoll_err linear_input(const op_run *r) {
   if (columns && tensor_sums_apart(r->l))
     return tensor_product(r->l, 1, d_out(r), width(r, r->op->out), weight_of(r, r->op->weight), NULL, d_in(r, 0),
                           r->step->add[0]);
-  ATOLL_TRY(KERNELS->linear_backward_input(QUEUE, d_out(r), weight_of(r, r->op->weight), d_in(r, 0), r->l->R,
-                                           width(r, r->op->in[0]), width(r, r->op->out), add));
+  ATOLL_TRY(atoll_packed_backward_input(KERNELS, QUEUE, d_out(r), weight_of(r, r->op->weight),
+                                        panels_of(r, r->op->weight, 1), d_in(r, 0), r->l->R, width(r, r->op->in[0]),
+                                        width(r, r->op->out), add));
   return columns && last_columns(r) ? tensor_sum(r->l, d_in(r, 0)) : ATOLL_OK;
 }
 

@@ -358,6 +358,19 @@ void atoll_layer_kept(const atoll_model *m, int layer, atoll_policy policy, int6
   }
 }
 
+int layer_matrices(const atoll_model *m, int layer, layer_way way, int list[LAYER_PARAMS]) {
+  program p;
+  int n = 0;
+  if (atoll_model_layer_kind(m, layer) == ATOLL_LAYER_HEAD)
+    list[n++] = 0; /* the embedding; those of masked heads have few rows */
+  if (atoll_model_layer_kind(m, layer) == ATOLL_LAYER_BLOCK &&
+      program_make(m, layer, ATOLL_POLICY_EXACT2, way, &p) == ATOLL_OK)
+    for (int i = 0; i < p.ops; i++)
+      if (p.op[i].kind == OP_LINEAR)
+        list[n++] = p.op[i].weight;
+  return n;
+}
+
 int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy policy) {
   program p;
   if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)

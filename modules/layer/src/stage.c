@@ -5,7 +5,8 @@
  * has a block of its own behind the others: the two uses are summed once per step (atoll_stage_fold_tied), in the order
  * a plan with the uses on two stages sums them, so that both plans give the same bits. Where layers compute in bf16,
  * all these stay float (weights are then called masters, and counted with the optimizer's state), and one more buffer
- * of the same layout holds the weights that layers read.
+ * of the same layout holds the weights that layers read. Where many micro-batches read the same weights, the panels
+ * that products make of matrices (packed.h) are kept as well, and made again after each update.
  *
  * Activations: one allocation per slot, in which layer after layer has its saved bytes; each begins with the layer's
  * input, if its policy keeps that, so the layer before writes its output there. Gradients of activations pass through
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/packed.h"
 #include "layer_impl.h"
 
 #define ALIGN_FLOATS 16
@@ -28,10 +30,16 @@ struct slot {
   int busy; /* a training forward awaits its backward */
 };
 
+/* A parameter w [O, I] that products read, and where its panels begin: forward, and back for gradients. */
+struct matrix {
+  int at; /* position of the parameter */
+  int64_t I, O, panels[2];
+};
+
 struct atoll_stage {
   const atoll_model *m;
   atoll_exec e;
-  int first, last, slots, partials, train;
+  int first, last, slots, partials, train, packed;
   layer_way way;
   int tensor_rank;
   int64_t B, S;
@@ -55,7 +63,11 @@ struct atoll_stage {
   atoll_tensor *view[4];
   layer_mlp **mlp;         /* of each layer, NULL where it is plain */
   atoll_symmetric *shared; /* gradients, where pipelined MLPs add to them on all tensor ranks; NULL: grad's own */
-  int changed;             /* parameters, since the MLPs took theirs */
+  struct matrix *matrix;   /* those whose panels are kept */
+  int matrices;
+  int64_t panel_bytes;
+  char *panels;
+  int changed; /* parameters, since MLPs and panels were made of them */
 };
 
 static int64_t padded_elements(int64_t n) { return (n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS; }
@@ -77,6 +89,8 @@ static atoll_err check(const atoll_model *m, const atoll_stage_params *p) {
   ATOLL_TRY(atoll_layer_check_tensor(m, p->tensor > 1 ? p->tensor : 1));
   if (atoll_mlp_pipelined(p->mlp))
     ATOLL_TRY(mlp_check(p->tensor));
+  if (p->packed && !atoll_stage_packs(m, p))
+    return atoll_fail(ATOLL_USAGE, "stage that keeps panels of weights, for bf16 on %d tensor ranks", p->tensor);
   for (int l = p->first; p->policy && l < p->last; l++)
     if ((unsigned)p->policy[l - p->first] >= ATOLL_POLICIES)
       return atoll_fail(ATOLL_USAGE, "layer %d: memory policy %d is unknown", l, (int)p->policy[l - p->first]);
@@ -125,6 +139,44 @@ static atoll_err add_param(atoll_stage *s, int param) {
   return ATOLL_OK;
 }
 
+int atoll_stage_packs(const atoll_model *m, const atoll_stage_params *p) {
+  return p->tensor <= 1 || atoll_model_config(m)->dtype == ATOLL_F32;
+}
+
+/* Of the parameters of `layer` those that are not listed yet. */
+static atoll_err add_matrices(atoll_stage *s, int layer) {
+  int list[LAYER_PARAMS], n = layer_matrices(s->m, layer, s->way, list);
+  for (int i = 0; i < n; i++) {
+    struct matrix *x = &s->matrix[s->matrices];
+    atoll_tensor block[ATOLL_LAYER_BLOCKS];
+    int blocks, seen = 0;
+    x->at = s->map[(layer - s->first) * LAYER_PARAMS + list[i]];
+    for (int j = 0; j < s->matrices; j++)
+      seen |= s->matrix[j].at == x->at;
+    if (seen)
+      continue;
+    ATOLL_TRY(atoll_layer_blocks(s->m, s->index[x->at], s->tensor_rank, s->way.tensor, s->way.mlp, block, &blocks));
+    x->I = block[0].local[1];
+    x->O = s->count[x->at] / x->I;
+    for (int back = 0; back <= s->train; back++) {
+      x->panels[back] = s->panel_bytes;
+      s->panel_bytes += atoll_packed_bytes(x->I, x->O, back);
+    }
+    s->matrices++;
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err list_matrices(atoll_stage *s) {
+  if (!s->packed)
+    return ATOLL_OK;
+  if (!(s->matrix = calloc((size_t)s->n, sizeof *s->matrix)))
+    return atoll_fail(ATOLL_NOMEM, "no memory for a list of %d matrices", s->n);
+  for (int l = s->first; l < s->last; l++)
+    ATOLL_TRY(add_matrices(s, l));
+  return ATOLL_OK;
+}
+
 /* The lists that depend on model, range and tensor rank only. */
 static atoll_err describe(atoll_stage *s) {
   int layers = s->last - s->first, room = layers * LAYER_PARAMS;
@@ -154,7 +206,7 @@ static atoll_err describe(atoll_stage *s) {
   s->grads = s->params;
   if (s->second_of >= 0)
     s->grads += padded_elements(s->count[s->second_of]);
-  return ATOLL_OK;
+  return list_matrices(s);
 }
 
 static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, int zero, void *out) {
@@ -187,6 +239,8 @@ static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
   ATOLL_TRY(take(mem, apart ? ATOLL_MEM_OPTIMIZER : ATOLL_MEM_PARAMETER, 4 * s->params, 1, &s->param));
   if (apart)
     ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, layer_element(s->m) * s->params, 1, &s->copy));
+  if (s->packed)
+    ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, s->panel_bytes, 0, &s->panels));
   if (s->train) {
     s->grad = calloc((size_t)s->partials, sizeof *s->grad);
     s->slot = calloc((size_t)s->slots, sizeof *s->slot);
@@ -249,12 +303,14 @@ static void release(atoll_stage *s, atoll_mem *mem) {
   for (int i = 0; s->grad && i < s->partials && !s->shared; i++)
     atoll_mem_free(mem, &s->grad[i]);
   atoll_symmetric_destroy(&s->shared);
+  atoll_mem_free(mem, &s->panels);
   atoll_mem_free(mem, &s->copy);
   atoll_mem_free(mem, &s->param);
   for (int k = 0; k < 4; k++)
     free(s->view[k]);
   free(s->slot);
   free(s->grad);
+  free(s->matrix);
   free(s->index);
   free(s->offset);
   free(s->count);
@@ -273,6 +329,7 @@ static atoll_err begin(const atoll_model *m, const atoll_stage_params *p, atoll_
   s->first = p->first, s->last = p->last;
   s->B = p->B, s->S = p->S;
   s->train = !!p->train;
+  s->packed = !!p->packed;
   s->way = (layer_way){p->tensor > 1 ? p->tensor : 1, p->mlp};
   s->tensor_rank = p->tensor > 1 ? p->tensor_rank : 0;
   s->slots = s->train ? p->slots : 0;
@@ -351,6 +408,12 @@ atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, 
                       atoll_dtype_name((atoll_dtype)atoll_model_config(m)->dtype), e->kernels->name,
                       atoll_dtype_name(e->kernels->dtype));
   }
+  const char *why;
+  if (s->packed && !atoll_packed_serves(e->kernels, &why)) {
+    release(s, NULL);
+    return atoll_fail(ATOLL_UNSUPPORTED, "stage that keeps panels of weights with kernels '%s': %s", e->kernels->name,
+                      why);
+  }
   s->e = *e;
   s->e.work = NULL;
   atoll_err err;
@@ -410,6 +473,10 @@ static void *copy_of(const atoll_stage *s, int at) {
   return s->copy ? s->copy + layer_element(s->m) * s->offset[at] : NULL;
 }
 
+static const void *weight_at(const atoll_stage *s, int at) {
+  return s->copy ? (const void *)copy_of(s, at) : s->param + s->offset[at];
+}
+
 static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b) {
   int list[LAYER_PARAMS], k = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
   memset(b, 0, sizeof *b);
@@ -417,7 +484,10 @@ static void weights(const atoll_stage *s, int layer, int partial, atoll_layer_bu
   b->partial = partial;
   for (int i = 0; i < k; i++) {
     int at = s->map[(layer - s->first) * LAYER_PARAMS + i];
-    b->weight[i] = s->copy ? (const void *)copy_of(s, at) : s->param + s->offset[at];
+    b->weight[i] = weight_at(s, at);
+    for (int j = 0; j < s->matrices; j++)
+      for (int back = 0; back <= s->train && s->matrix[j].at == at; back++)
+        b->panels[i][back] = s->panels + s->matrix[j].panels[back];
     if (partial < 0)
       continue;
     int second = at == s->second_of && atoll_model_param_at(s->m, list[i])->layer != layer;
@@ -439,8 +509,14 @@ static atoll_err check_call(const atoll_stage *s, int slot, const atoll_call *c)
   return ATOLL_OK;
 }
 
-/* Pipelined MLPs hold their weights in a form of their own, made from the parameters once per update. */
-static atoll_err refresh_mlps(atoll_stage *s) {
+/* Pipelined MLPs hold their weights in a form of their own, products panels of them: made once per update. */
+static atoll_err refresh_forms(atoll_stage *s) {
+  for (int i = 0; i < s->matrices && s->changed; i++)
+    for (int back = 0; back <= s->train; back++) {
+      const struct matrix *x = &s->matrix[i];
+      ATOLL_TRY(atoll_packed_fill(s->e.kernels, s->e.compute, weight_at(s, x->at), s->panels + x->panels[back], x->I,
+                                  x->O, back));
+    }
   for (int l = s->first; l < s->last && s->changed; l++) {
     atoll_layer_buffers b;
     weights(s, l, -1, &b);
@@ -460,7 +536,7 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
   struct slot *sl = s->train ? &s->slot[slot] : NULL;
   if (sl && sl->busy)
     return atoll_fail(ATOLL_USAGE, "activation slot %d is in use: its backward has not been called", slot);
-  ATOLL_TRY(refresh_mlps(s));
+  ATOLL_TRY(refresh_forms(s));
   const void *in = x;
   int turn = 0;
   for (int l = s->first; l < s->last; l++) {

@@ -2,6 +2,8 @@
  * to, for real and for counting memory. */
 #include "stage_test.h"
 
+#include "atoll/packed.h"
+
 static int64_t eval(const atoll_sym *e, int64_t B, int64_t S) {
   const char *const names[] = {"B", "S"};
   const int64_t values[] = {B, S};
@@ -13,8 +15,22 @@ static int64_t eval(const atoll_sym *e, int64_t B, int64_t S) {
 
 static int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+/* Panels, both ways, of a GPT-2's matrices but its positions; of the token embedding where it makes logits. */
+static int64_t panels(const atoll_model *m, int first, int last) {
+  int64_t sum = 0;
+  for (int l = first; l < last; l++) {
+    int index[16], n = atoll_model_layer_params(m, l, index, 16);
+    for (int i = 0; i < n && l > 0; i++) {
+      const atoll_model_param *q = atoll_model_param_at(m, index[i]);
+      for (int back = 0; q->ndim == 2 && back < 2; back++)
+        sum += 64 + (q->shape[back] + 31) / 32 * 32 * q->shape[!back] * 4;
+    }
+  }
+  return sum;
+}
+
 static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S, atoll_policy policy, int slots,
-                int partials, int real) {
+                int partials, int real, int packed) {
   int bf16 = atoll_model_config(m)->dtype == ATOLL_BF16;
   const atoll_model_params *c = atoll_model_config(m);
   atoll_policy policies[64];
@@ -27,7 +43,8 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
                           .S = S,
                           .slots = slots,
                           .partials = partials,
-                          .train = 1};
+                          .train = 1,
+                          .packed = packed};
   int64_t said[ATOLL_MEM_CATEGORIES];
   OK(atoll_stage_bytes(m, &p, said));
 
@@ -53,7 +70,7 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
   if (first > 0 && atoll_layer_keeps_input(m, first, policy))
     saved -= line(boundary);
   int between = last - first - 1 < 2 ? last - first - 1 : 2;
-  assert_int_equal(said[ATOLL_MEM_PARAMETER], bf16 ? params / 2 : params);
+  assert_int_equal(said[ATOLL_MEM_PARAMETER], (bf16 ? params / 2 : params) + (packed ? panels(m, first, last) : 0));
   assert_int_equal(said[ATOLL_MEM_OPTIMIZER], (bf16 ? 3 : 2) * params);
   assert_int_equal(said[ATOLL_MEM_GRADIENT], partials * (params + tied));
   assert_int_equal(said[ATOLL_MEM_ACTIVATION], slots * saved);
@@ -63,6 +80,11 @@ static void one(const atoll_model *m, int first, int last, int64_t B, int64_t S,
   for (int counting = !real; counting < 2; counting++) {
     rig r = rig_open(m, "cpu", bf16 ? "cpu:bf16" : "cpu", 2, counting);
     atoll_stage *s = NULL;
+    if (packed && !atoll_packed_serves(r.e.kernels, NULL)) {
+      assert_int_equal(atoll_stage_create(m, &p, &r.e, &s), ATOLL_UNSUPPORTED);
+      rig_close(&r);
+      continue;
+    }
     OK(atoll_stage_create(m, &p, &r.e, &s));
     for (int k = 0; k < ATOLL_MEM_CATEGORIES; k++)
       assert_int_equal(atoll_mem_current(r.e.mem, k), said[k]);
@@ -84,7 +106,7 @@ static void small(void **state) {
     for (int k = 0; k < 7; k++)
       for (int s = 0; s < 4; s++)
         for (int p = 0; p < ATOLL_POLICIES; p++)
-          one(m, cuts[k][0], cuts[k][1], shapes[s][0], shapes[s][1], (atoll_policy)p, 1 + s, 1 + p, 1);
+          one(m, cuts[k][0], cuts[k][1], shapes[s][0], shapes[s][1], (atoll_policy)p, 1 + s, 1 + p, 1, p % 2);
     atoll_model_destroy(&m);
   }
 }
@@ -100,8 +122,8 @@ static void huge(void **state) {
     mp.dtype = i % 2 ? ATOLL_BF16 : ATOLL_F32;
     atoll_model *m = NULL;
     OK(atoll_model_create(&mp, &m));
-    one(m, 0, atoll_model_layers(m), 64, 1024, ATOLL_POLICY_EXACT20, 8, 4, 0);
-    one(m, 3, atoll_model_layers(m), 63, 1001, ATOLL_POLICY_EAGER_FLASH, 3, 2, 0);
+    one(m, 0, atoll_model_layers(m), 64, 1024, ATOLL_POLICY_EXACT20, 8, 4, 0, 1);
+    one(m, 3, atoll_model_layers(m), 63, 1001, ATOLL_POLICY_EAGER_FLASH, 3, 2, 0, 0);
     atoll_model_destroy(&m);
   }
 }

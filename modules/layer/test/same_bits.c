@@ -1,6 +1,8 @@
 /* Memory policy, cut into stages, the largest micro-batch a stage was made for, number of threads and device do not
- * change a bit of losses and gradients. */
+ * change a bit of losses and gradients; neither does keeping panels of weights, also when weights change. */
 #include "stage_test.h"
+
+#include "atoll/packed.h"
 
 static const int whole[] = {0, 5};
 
@@ -36,6 +38,11 @@ static void each_way(const char *kernels, int64_t B, int64_t S, double dropout) 
     base.spare = 0;
     same_result(&r, &expected);
     result_free(&r);
+    base.packed = atoll_packed_serves(base.e.kernels, NULL);
+    r = run_step(&base, cuts[k], stages[k], ATOLL_POLICY_EXACT20, B, S, 3, NULL);
+    base.packed = 0;
+    same_result(&r, &expected);
+    result_free(&r);
   }
   rig_close(&base);
 
@@ -67,7 +74,53 @@ static void dropout(void **state) {
   each_way("cpu:bf16", 3, 17, 0.2);
 }
 
+/* Losses of steps after updates: panels that are kept follow the weights. */
+static void losses_after_updates(const char *kernels, int packed, float *loss, int64_t B, int64_t S) {
+  enum { STEPS = 3 };
+  int64_t R = B * S;
+  atoll_model *m = model_in(strcmp(kernels, "cpu") ? ATOLL_BF16 : ATOLL_F32, 2, 48, 3, 67, S, 0);
+  rig r = rig_open(m, "cpu", kernels, 2, 0);
+  const atoll_stage_params p = {.last = 4, .B = B, .S = S, .slots = 1, .partials = 1, .train = 1, .packed = packed};
+  const atoll_adamw update = {
+      .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-6f, .grad_scale = 1, .bias1 = 0.1f, .bias2 = 0.05f};
+  atoll_stage *s = NULL;
+  int32_t *tokens = malloc((size_t)R * sizeof *tokens), *targets = malloc((size_t)R * sizeof *targets);
+  ids(R, 67, tokens, targets);
+  const samples given = {.loss_scale = 1.0f / (float)R};
+  const atoll_call call = call_of(&given, B, S, 0);
+  OK(atoll_stage_create(m, &p, &r.e, &s));
+  OK(atoll_stage_init(s, 42));
+  for (int step = 0; step < STEPS; step++) {
+    OK(atoll_stage_zero_grad(s, 0));
+    OK(atoll_stage_forward(s, 0, &call, NULL, tokens, targets, NULL, loss + step * R));
+    OK(atoll_stage_backward(s, 0, 0, &call, NULL, NULL, NULL));
+    OK(atoll_stage_fold_tied(s, 0));
+    OK(atoll_stage_adamw(s, 0, &update));
+  }
+  OK(atoll_queue_sync(r.e.compute));
+  assert_true(loss[2 * R] < loss[0]); /* it moved */
+  atoll_stage_destroy(&s);
+  free(tokens);
+  free(targets);
+  rig_close(&r);
+  atoll_model_destroy(&m);
+}
+
+static void updates(void **state) {
+  (void)state;
+  enum { B = 2, S = 33 };
+  const char *const kernels[] = {"cpu", "cpu:bf16"};
+  for (int i = 0; i < 2; i++) {
+    float plain[3 * B * S], packed[3 * B * S];
+    const atoll_kernels *k;
+    OK(atoll_kernels_get(kernels[i], &k));
+    losses_after_updates(kernels[i], 0, plain, B, S);
+    losses_after_updates(kernels[i], atoll_packed_serves(k, NULL), packed, B, S);
+    assert_memory_equal(plain, packed, sizeof plain);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(plain), cmocka_unit_test(dropout), cmocka_unit_test(updates)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ typedef struct rig {
   atoll_exec e;
   atoll_mlp mlp;
   int64_t spare; /* stages are made for so many more samples, and tokens of each, than a call has */
+  int packed;    /* stages keep panels of their weights */
 } rig;
 
 static inline rig rig_open(const atoll_model *m, const char *kind, const char *kernels, int threads, int counting) {
@@ -141,7 +142,8 @@ static inline result run_samples(rig *r, const int *cuts, int stages, atoll_poli
                             .train = 1,
                             .tensor = r->e.tensor ? atoll_comm_size(r->e.tensor) : 0,
                             .tensor_rank = r->e.tensor ? atoll_comm_rank(r->e.tensor) : 0,
-                            .mlp = r->mlp};
+                            .mlp = r->mlp,
+                            .packed = r->packed};
     OK(atoll_stage_create(r->m, &p, &r->e, &stage[k]));
     OK(atoll_stage_init(stage[k], 42));
     OK(atoll_stage_zero_grad(stage[k], 0));

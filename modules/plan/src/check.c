@@ -330,6 +330,8 @@ static void digest_stage(atoll_digester *d, const atoll_plan_stage *s) {
       atoll_digester_add_int(d, r->recompute);
     }
   }
+  if (s->packed) /* as with recompute */
+    atoll_digester_add_text(d, "packed");
   atoll_digester_add_int(d, s->replicas);
   for (int k = 0; k < s->replicas; k++)
     digest_replica(d, &s->replica[k]);

@@ -88,6 +88,8 @@ static void print_axes(const atoll_plan_stage *s, const atoll_plan_replica *r, F
     fprintf(f, "%ssequence parallel", any++ ? ", " : head);
   if (r->zero)
     fprintf(f, "%sZeRO %d", any++ ? ", " : head, r->zero);
+  if (s->packed)
+    fprintf(f, "%spacked weights", any++ ? ", " : head);
   for (int i = 0; i < s->ranges; i++) {
     const atoll_plan_range *g = &s->range[i];
     int plain = !strcmp(g->mlp, "plain") || !g->mlp[0];

@@ -66,6 +66,8 @@ static atoll_err put_stage(atoll_yaml_out *o, const atoll_plan_stage *s) {
     put_pair(o, NULL, s->chunk[c].first, s->chunk[c].last);
   atoll_yaml_close(o);
   atoll_yaml_put_int(o, "in_flight", s->in_flight);
+  if (s->packed)
+    atoll_yaml_put_int(o, "packed", 1);
   atoll_yaml_open_list(o, "ranges");
   for (int i = 0; i < s->ranges; i++) {
     const atoll_plan_range *r = &s->range[i];
@@ -306,6 +308,9 @@ static atoll_err get_stage(atoll_yaml *map, atoll_plan_stage *s) {
   for (int c = 0; c < s->chunks; c++)
     ATOLL_TRY(get_pair(atoll_yaml_at(list, (size_t)c), "chunks", &s->chunk[c].first, &s->chunk[c].last));
   ATOLL_TRY(get_int(map, "in_flight", 1, MANY, &s->in_flight));
+  int64_t packed = 0; /* written where it is 1 */
+  ATOLL_TRY(atoll_yaml_int(map, "packed", 0, 0, 1, &packed));
+  s->packed = (int)packed;
   ATOLL_TRY(get_entries(map, "ranges", sizeof *s->range, &list, &s->ranges, &s->range));
   for (int i = 0; i < s->ranges; i++) {
     ATOLL_TRY(entry_map(list, i, "ranges", &entry));

@@ -130,7 +130,8 @@ atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place
                               .train = 1,
                               .tensor = r->tensor,
                               .tensor_rank = place.slot > 0 ? place.slot % r->tensor : 0,
-                              .mlp = ATOLL_MLP_PLAIN};
+                              .mlp = ATOLL_MLP_PLAIN,
+                              .packed = stage->packed};
   if (atoll_mlp_parse(stage->range[0].mlp, &out->mlp) != 0)
     return atoll_fail(ATOLL_UNSUPPORTED,
                       "plan: pipeline %d stage %d uses MLP algorithm %s; a stage executes plain, cta, cta_own",

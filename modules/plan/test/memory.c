@@ -134,7 +134,14 @@ static void equals_layer_on_tensor_ranks(void **state) {
         for (int l = 0; l < atoll_model_layers(m); l++)
           list[l] = (atoll_policy)policy;
         const int64_t v[VARS] = {2, 64, 3, 1, 1, tensor, 1, 1};
-        const atoll_stage_params p = {0, atoll_model_layers(m), list, 2, 64, 3, 1, 1, tensor, 0, ATOLL_MLP_PLAIN};
+        const atoll_stage_params p = {.last = atoll_model_layers(m),
+                                      .policy = list,
+                                      .B = 2,
+                                      .S = 64,
+                                      .slots = 3,
+                                      .partials = 1,
+                                      .train = 1,
+                                      .tensor = tensor};
         int64_t want[ATOLL_MEM_CATEGORIES];
         assert_ok(atoll_syms_create(&pool));
         assert_ok(

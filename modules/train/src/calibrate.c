@@ -26,6 +26,7 @@
 
 #include "atoll/clock.h"
 #include "atoll/log.h"
+#include "atoll/packed.h"
 
 enum { ROUNDS = 32, PASSES = 2, SIZES = 3, KINDS = 3, LAYERS_MAX = 8, TOKENS_MAX = 8192, MLP_RANKS = 64 };
 
@@ -55,8 +56,9 @@ typedef struct probe {
   const atoll_model *model;
   const atoll_exec *exec; /* NULL: this rank has no device, and only keeps step */
   int64_t S, largest;
-  int64_t keep; /* bytes */
-  int focus;    /* few visits that count alike: rounds are whole */
+  int64_t keep;        /* bytes */
+  int focus;           /* few visits that count alike: rounds are whole */
+  int64_t packs_below; /* samples of a micro-batch of which a step has several, whose stages will keep packed weights */
   visit visit[VISITS];
   int visits, rounds;
   sample (*sample)[ROUNDS]; /* [visits] */
@@ -186,7 +188,7 @@ static atoll_err take_buffers(probe *p) {
   return p->exec->kernels->copy_weights(p->exec->compute, p->y, p->x, (int64_t)(BS * H), &(atoll_rounding){0});
 }
 
-static atoll_err make_stage(const probe *p, visit *v) {
+static atoll_err make_stage_as(const probe *p, visit *v, int packed) {
   atoll_policy policy[LAYERS_MAX];
   for (int i = 0; i < v->count; i++)
     policy[i] = v->policy;
@@ -197,9 +199,19 @@ static atoll_err make_stage(const probe *p, visit *v) {
                            .S = p->S,
                            .slots = 1,
                            .partials = 2,
-                           .train = 1};
+                           .train = 1,
+                           .packed = packed};
   ATOLL_TRY(atoll_stage_create(p->model, &sp, p->exec, &v->stage));
   return atoll_stage_init(v->stage, 1);
+}
+
+static atoll_err make_stage(const probe *p, visit *v) {
+  int packed = v->B < p->packs_below && atoll_packed_serves(p->exec->kernels, NULL);
+  atoll_err err = make_stage_as(p, v, packed);
+  if (err != ATOLL_NOMEM || !packed)
+    return err;
+  atoll_err_clear();
+  return make_stage_as(p, v, 0);
 }
 
 static atoll_err open_visit(probe *p, visit *v) {
@@ -506,6 +518,7 @@ atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const at
   atoll_err err = p ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "calibration of %d policies", ATOLL_POLICIES);
   ATOLL_TRY_GOTO(err, agree, err);
   *p = (probe){.mpi = mpi, .model = model, .S = job->train.seq, .focus = focus != NULL};
+  p->packs_below = job->plan.pack_weights == ATOLL_PACK_AUTO ? job->train.global_batch : 0;
   list_visits(p, job, atoll_comm_size(comm), focus);
   p->sample = calloc((size_t)p->visits, sizeof *p->sample);
   if (!p->sample)

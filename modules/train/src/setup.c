@@ -14,6 +14,7 @@
 #include "atoll/file.h"
 #include "atoll/gemm.h"
 #include "atoll/log.h"
+#include "atoll/packed.h"
 
 /* Name a phase, pass its fault point. */
 static void phase(session *s, const char *name) {
@@ -237,7 +238,9 @@ static atoll_err plan_by(session *s, const atoll_plan_params *params, atoll_plan
                                 .profile = s->profile,
                                 .seq = s->job->train.seq,
                                 .global_batch = s->job->train.global_batch,
+                                .packs = atoll_packed_serves(s->kernels, NULL),
                                 .extra_bytes = atoll_train_extra_bytes};
+  MPI_Allreduce(MPI_IN_PLACE, &problem.packs, 1, MPI_INT, MPI_MIN, s->mpi);
   return atoll_plan_agree(s->world, &problem, params, out, NULL);
 }
 
@@ -369,6 +372,11 @@ static atoll_err make_stage(session *s) {
   atoll_stage_params p;
   atoll_err err = atoll_plan_stage_params(s->plan, s->place, &p, policy);
   s->partials = p.partials;
+  const char *why;
+  if (err == ATOLL_OK && p.packed && !atoll_packed_serves(s->kernels, &why)) {
+    atoll_warn("rank %d keeps no packed weights, which the plan has: %s", s->rank, why);
+    p.packed = 0;
+  }
   if (err == ATOLL_OK)
     err = atoll_stage_create(s->model, &p, &s->exec, &s->stage);
   free(policy);

@@ -71,8 +71,16 @@ static atoll_err product(int threads, int ta, int tb, int64_t M, int64_t N, int6
                          const element *B, int64_t ldb, int beta, void *C, int64_t ldc, int floats,
                          const element *bias) {
 #ifdef CPU_BF16
-  const gemm_product g = {
-      M, N, K, {A, ta ? 1 : lda, ta ? lda : 1, 1}, {B, tb ? ldb : 1, tb ? 1 : ldb, 1}, C, ldc, beta, !floats, bias, 0};
+  const gemm_product g = {.M = M,
+                          .N = N,
+                          .K = K,
+                          .A = {A, ta ? 1 : lda, ta ? lda : 1, 1},
+                          .B = {B, tb ? ldb : 1, tb ? 1 : ldb, 1},
+                          .C = C,
+                          .ldc = ldc,
+                          .beta = beta,
+                          .bf16_c = !floats,
+                          .bias = bias};
   return gemm_packed(threads, &g);
 #else
   (void)floats;

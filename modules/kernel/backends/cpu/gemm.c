@@ -173,6 +173,11 @@ const char *kernels_cpu_describe(void) {
   return chosen.text;
 }
 
+int gemm_way(void) {
+  (void)pthread_once(&once, use_rule);
+  return chosen.way;
+}
+
 /* Blocks large enough that packing costs little (a block of m x n packs (m + n) k numbers for m n k multiply-adds),
  * small enough to stay in cache with their strips, and at least BLOCKS_LEAST where the shape allows, so that they share
  * out over threads. Of the grids with the fewest blocks the one that packs least. */
@@ -268,8 +273,7 @@ atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, in
 
 atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                    const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
-  (void)pthread_once(&once, use_rule);
-  return gemm_by(chosen.way, threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+  return gemm_by(gemm_way(), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
 }
 
 /* Rows of x or columns of them as libraries want them: 1 when `n` rows of `k` lie `*ld` apart, 2 when transposed; 0:

@@ -1,6 +1,7 @@
 /* Who computes products, by measurement; remembered per processor. */
 #include "atoll/gemm.h"
 
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,9 +98,29 @@ static atoll_err measure(int threads, atoll_gemm_choice *out) {
 
 /* --- remembering -------------------------------------------------------------------------------------------------- */
 
+static const char *key_of(char *key);
+
+/* The machine code that this file was linked into: it is mapped as it lies in the library, the same for all ranks. */
+static int find_code(struct dl_phdr_info *object, size_t bytes, void *out) {
+  (void)bytes;
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
+    uintptr_t begin = (uintptr_t)(object->dlpi_addr + segment->p_vaddr), here = (uintptr_t)key_of;
+    if (segment->p_type == PT_LOAD && here >= begin && here - begin < segment->p_memsz) {
+      *(atoll_digest *)out = atoll_digest_bytes((const void *)begin, segment->p_memsz);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+/* Code of our own counts as libraries do: what was measured of another build says little of this one. */
 static const char *key_of(char *key) {
-  char cpu[160];
-  (void)snprintf(key, KEY, "%s; %s", atoll_cache_processor(cpu, sizeof cpu), gemm_versions());
+  char cpu[160], text[33];
+  atoll_digest code = {0, 0};
+  (void)dl_iterate_phdr(find_code, &code);
+  (void)snprintf(key, KEY, "%s; %s, code %.8s", atoll_cache_processor(cpu, sizeof cpu), gemm_versions(),
+                 atoll_digest_text(code, text));
   return key;
 }
 

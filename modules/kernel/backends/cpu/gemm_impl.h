@@ -30,6 +30,7 @@ atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, in
                   const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
 int gemm_rule(void);   /* the way for this processor when nothing was measured */
 int gemm_forced(void); /* ATOLL_TEST_GEMM says which */
+int gemm_way(void);    /* that is chosen */
 void gemm_use(const atoll_gemm_choice *c);
 const char *gemm_versions(void); /* of libraries and vectors; static */
 atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A,
@@ -54,8 +55,9 @@ typedef struct gemm_product {
   void *C;
   int64_t ldc;
   int beta, bf16_c;
-  const void *bias; /* [N] or NULL */
-  int xsmm;         /* tiles by libxsmm; C is f32 */
+  const void *bias;   /* [N] or NULL */
+  int xsmm;           /* tiles by libxsmm; C is f32 */
+  const void *panels; /* of B, by gemm_panels_fill(); NULL: none */
 } gemm_product;
 
 /* A tile of libxsmm: panel a x panel b to C, overwritten. NULL: there is none. */
@@ -63,7 +65,11 @@ typedef void (*gemm_xsmm_tile)(const float *b, const float *a, float *c, ...);
 const char *gemm_xsmm_version(void); /* ", libxsmm 1.17"; empty without it */
 gemm_xsmm_tile gemm_xsmm(int64_t rows, int64_t columns, int64_t K, int64_t ldc);
 
+/* INTERNAL: panels of another matrix. */
 atoll_err gemm_packed(int threads, const gemm_product *g);
+/* Panels of B [N, K] for all products with it; K > 0. */
+int64_t gemm_panels_bytes(int64_t N, int64_t K);
+void gemm_panels_fill(int threads, int way, int64_t N, int64_t K, const gemm_operand *B, void *panels);
 int gemm_packed_serves(int64_t M, int64_t N); /* large enough for packing to pay */
 
 #endif

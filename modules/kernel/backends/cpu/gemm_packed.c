@@ -73,14 +73,18 @@ static tiles our_tiles(void) {
   return (tiles){.v = v, .MR = v->gemm_rows, .NR = v->gemm_columns};
 }
 
+/* Steps of k in all parts but the last. */
+static int64_t inner_of(int64_t K) { return K > 0 ? parts(K, parts(K, INNER)) : 1; }
+
 /* Ours where libxsmm does not generate code for this processor. */
-static tiles xsmm_tiles(const gemm_product *g, int64_t inner) {
+static tiles xsmm_tiles(int64_t K, int64_t ldc) {
+  const int64_t inner = inner_of(K);
   tiles t = our_tiles();
   t.NR = CPU_WIDE;
   for (int last = 0; last < 2; last++)
     for (int kind = OVERWRITE; kind <= APART; kind++) {
-      int64_t k = last ? g->K - (parts(g->K, inner) - 1) * inner : inner;
-      t.xsmm[last][kind] = gemm_xsmm(t.MR, t.NR, k, kind == APART ? t.NR : g->ldc);
+      int64_t k = last ? K - (parts(K, inner) - 1) * inner : inner;
+      t.xsmm[last][kind] = gemm_xsmm(t.MR, t.NR, k, kind == APART ? t.NR : ldc);
       if (!t.xsmm[last][kind])
         return our_tiles();
     }
@@ -120,13 +124,21 @@ static void tile(const tiles *t, const gemm_product *g, const block *x, int64_t 
     t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, 0, NULL, 0, sums, ld);
 }
 
-/* By all threads of a team, like compute(); each ends on all of them together. */
-static void pack(const tiles *t, const gemm_product *g, const block *x) {
-  const int64_t columns = 64 / t->NR * t->NR, rows = 8 * t->MR; /* panels that lines are read for at a time */
+/* By all threads of a team; none waits for the others. */
+static void pack_columns(const tiles *t, const gemm_operand *B, int64_t n0, int64_t n, int64_t k0, int64_t k,
+                         float *to) {
+  const int64_t columns = 64 / t->NR * t->NR; /* panels that lines are read for at a time */
 #pragma omp for schedule(dynamic, 1) nowait
-  for (int64_t j = 0; j < x->n; j += columns)
-    t->v->gemm_pack(gemm_at(&g->B, x->n0 + j, x->k0), g->B.bf16, g->B.outer, g->B.inner, least(columns, x->n - j), x->k,
-                    (int)t->NR, x->b + j * x->k);
+  for (int64_t j = 0; j < n; j += columns)
+    t->v->gemm_pack(gemm_at(B, n0 + j, k0), B->bf16, B->outer, B->inner, least(columns, n - j), k, (int)t->NR,
+                    to + j * k);
+}
+
+/* Like compute(), ends on all threads of a team together. */
+static void pack(const tiles *t, const gemm_product *g, const block *x) {
+  const int64_t rows = 8 * t->MR;
+  if (!g->panels)
+    pack_columns(t, &g->B, x->n0, x->n, x->k0, x->k, x->b);
 #pragma omp for schedule(dynamic, 1)
   for (int64_t i = 0; i < x->m; i += rows)
     t->v->gemm_pack(gemm_at(&g->A, x->m0 + i, x->k0), g->A.bf16, g->A.outer, g->A.inner, least(rows, x->m - i), x->k,
@@ -149,16 +161,51 @@ int gemm_packed_serves(int64_t M, int64_t N) {
   return M >= LEAST && N >= LEAST;
 }
 
+/* Panels that are kept: behind this, for one part of k after the other those of all columns, whose number is rounded up
+ * to that of the widest tiles' so that bytes do not depend on the processor. */
+typedef struct panels_head {
+  int64_t N, K, NR, unused[5];
+} panels_head;
+
+int64_t gemm_panels_bytes(int64_t N, int64_t K) {
+  return (int64_t)sizeof(panels_head) + parts(N, CPU_WIDE) * CPU_WIDE * K * (int64_t)sizeof(float);
+}
+
+static float *panels_part(const void *panels, int64_t NR, int64_t N, int64_t k0) {
+  return (float *)((char *)(uintptr_t)panels + sizeof(panels_head)) + parts(N, NR) * NR * k0;
+}
+
+void gemm_panels_fill(int threads, int way, int64_t N, int64_t K, const gemm_operand *B, void *panels) {
+  const int64_t inner = inner_of(K);
+  const tiles t = way == GEMM_PACKED ? our_tiles() : xsmm_tiles(K, N);
+  *(panels_head *)panels = (panels_head){.N = N, .K = K, .NR = t.NR};
+#pragma omp parallel num_threads(threads)
+  for (int64_t k0 = 0; k0 < K; k0 += inner)
+    pack_columns(&t, B, 0, N, k0, least(inner, K - k0), panels_part(panels, t.NR, N, k0));
+}
+
+/* Of the product, made for its tiles, or NULL: tiles of libxsmm depend on the result's rows, too. */
+static atoll_err usable_panels(const gemm_product *g, const tiles *t, const void **out) {
+  const panels_head *head = g->panels;
+  if (head && (head->N != g->N || head->K != g->K))
+    return atoll_fail(ATOLL_INTERNAL, "panels of a %lld x %lld matrix for one of %lld x %lld", (long long)head->N,
+                      (long long)head->K, (long long)g->N, (long long)g->K);
+  *out = head && head->NR == t->NR ? head : NULL;
+  return ATOLL_OK;
+}
+
 /* One buffer: two in turn would save a barrier, and have the cores share their third-level cache with twice as much. */
-atoll_err gemm_packed(int threads, const gemm_product *g) {
+atoll_err gemm_packed(int threads, const gemm_product *asked) {
+  gemm_product with = *asked, *g = &with;
   if (g->M == 0 || g->N == 0)
     return ATOLL_OK;
-  int64_t inner = g->K > 0 ? parts(g->K, parts(g->K, INNER)) : 1;
-  const tiles t = g->xsmm && g->K > 0 ? xsmm_tiles(g, inner) : our_tiles();
-  int64_t m = least(g->M, BLOCK_M), n = least(g->N, BLOCK_N);
+  int64_t inner = inner_of(g->K);
+  const tiles t = g->xsmm && g->K > 0 ? xsmm_tiles(g->K, g->ldc) : our_tiles();
+  ATOLL_TRY(usable_panels(asked, &t, &g->panels));
+  int64_t m = least(g->M, BLOCK_M), n = g->panels ? 0 : least(g->N, BLOCK_N);
   int64_t a = (parts(m, t.MR) * t.MR) * inner, b = (parts(n, t.NR) * t.NR) * inner;
   a = parts(a, 16) * 16, b = parts(b, 16) * 16;
-  int64_t size, sums = g->bf16_c && inner < g->K ? m * n : 0;
+  int64_t size, sums = g->bf16_c && inner < g->K ? m * least(g->N, BLOCK_N) : 0;
   float *buffer = take_buffer(a + b + sums, &size);
   if (!buffer)
     return atoll_fail(ATOLL_NOMEM, "no memory to pack a product of %lld x %lld x %lld", (long long)g->M,
@@ -171,6 +218,8 @@ atoll_err gemm_packed(int threads, const gemm_product *g) {
         block x = {.m0 = m0, .m = least(BLOCK_M, g->M - m0), .n0 = n0, .n = least(BLOCK_N, g->N - n0)};
         x.k0 = k0, x.k = least(inner, g->K - k0), x.first = k0 == 0, x.last = k0 + x.k == g->K;
         x.a = buffer, x.b = buffer + a, x.sums = buffer + a + b;
+        if (g->panels)
+          x.b = panels_part(g->panels, t.NR, g->N, k0) + n0 * x.k;
         pack(&t, g, &x);
         compute(&t, g, &x);
       }

@@ -93,7 +93,8 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
   float *A, *B, *C;
   ATOLL_TRY(buffers(M, N, K, threads, &A, &B, &C));
   gemm_call call = which == GEMM_OPENBLAS ? gemm_openblas : gemm_onednn;
-  const gemm_product packed = {M, N, K, {A, K, 1, 0}, {B, K, 1, 0}, C, N, 0, 0, NULL, which != GEMM_PACKED};
+  const gemm_product packed = {
+      .M = M, .N = N, .K = K, .A = {A, K, 1, 0}, .B = {B, K, 1, 0}, .C = C, .ldc = N, .xsmm = which != GEMM_PACKED};
   atoll_err err = ATOLL_OK;
   int before = omp_get_max_threads();
   /* A library two ways: our blocks, and its own threads. The first turn of each pays page faults and code generation.
@@ -126,7 +127,7 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
 
 /* One product of n x n matrices, as the kernels of that type compute it. */
 static atoll_err square_product(int threads, int dtype, int64_t n, const float *A, const float *B, float *C) {
-  const gemm_product g = {n, n, n, {A, n, 1, 1}, {B, n, 1, 1}, C, n, 0, 1, NULL, 0};
+  const gemm_product g = {.M = n, .N = n, .K = n, .A = {A, n, 1, 1}, .B = {B, n, 1, 1}, .C = C, .ldc = n, .bf16_c = 1};
   return dtype == ATOLL_F32 ? cpu_gemm(threads, 0, 1, n, n, n, A, n, B, n, 0, C, n, NULL) : gemm_packed(threads, &g);
 }
 

@@ -44,8 +44,8 @@ typedef struct atoll_gemm_choice {
  * the least time counts, as other load only adds to it, and what the fixed rule says stays unless another is faster by
  * more than a twentieth. Ranks whose processor and libraries are alike have one choice, that of the first of them,
  * whatever their threads, so that plans that divide work otherwise keep their bits; it is remembered in `path` (NULL:
- * "gemm-DIGEST.yaml" of the user's cache, see cache.h). A file that is damaged, was made on another processor or by
- * other libraries, or cannot be written, is told of (WARN) and costs a measurement.
+ * "gemm-DIGEST.yaml" of the user's cache, see cache.h). A file that is damaged, was made on another processor, by
+ * other libraries or other code of these kernels, or cannot be written, is told of (WARN) and costs a measurement.
  *
  *  NOMEM, INTERNAL: a product could not be computed. */
 ATOLL_API atoll_err atoll_gemm_choose(MPI_Comm comm, int threads, const char *path, atoll_gemm_choice *out);

@@ -147,12 +147,13 @@ ATOLL_API int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_pol
 
 /** Pointers of one layer. weight[i], grad[i] follow atoll_model_layer_params(). All borrowed device memory. */
 typedef struct atoll_layer_buffers {
-  const void *weight[16]; /* in the dtype of the kernels */
-  float *grad[16];        /* NULL entries are not wanted */
-  int partial;            /* index of the stage's buffer of gradients that is added to; 0 outside a stage */
-  void *saved;            /* saved_bytes; needed, as scratch, also when the call does not train */
-  void *carried;          /* carried_bytes; of no use to a backward that is whole */
-  struct layer_mlp *mlp;  /* a stage's, of a block whose MLP is pipelined; NULL: plain */
+  const void *weight[16];    /* in the dtype of the kernels */
+  const void *panels[16][2]; /* of weights (packed.h), for products forward and back; NULL: none */
+  float *grad[16];           /* NULL entries are not wanted */
+  int partial;               /* index of the stage's buffer of gradients that is added to; 0 outside a stage */
+  void *saved;               /* saved_bytes; needed, as scratch, also when the call does not train */
+  void *carried;             /* carried_bytes; of no use to a backward that is whole */
+  struct layer_mlp *mlp;     /* a stage's, of a block whose MLP is pipelined; NULL: plain */
 } atoll_layer_buffers;
 
 /** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
@@ -191,14 +192,20 @@ typedef struct atoll_stage_params {
   int train;                  /* 0: parameters and workspace only */
   int tensor, tensor_rank;    /* the rank's place in e->tensor; 0, 0 without */
   atoll_mlp mlp;              /* of its blocks; pipelined on tensor ranks of one node */
+  int packed; /* 1: panels of its matrices (packed.h) are made once per update and used by all micro-batches */
 } atoll_stage_params;
+
+/** Whether panels of this stage would be used by all of its products: not where values are bf16 and summed over tensor
+ * ranks. */
+ATOLL_API int atoll_stage_packs(const atoll_model *m, const atoll_stage_params *p);
 
 /** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without
  * allocating; also *work_peak inside. */
 ATOLL_API atoll_err atoll_stage_bytes(const atoll_model *m, const atoll_stage_params *p,
                                       int64_t bytes[ATOLL_MEM_CATEGORIES]);
 
-/** e is copied; its members and m are borrowed for the stage's life. e->work is made by the stage. */
+/** e is copied; its members and m are borrowed for the stage's life. e->work is made by the stage. UNSUPPORTED:
+ * `packed` with kernels that have no panels. */
 ATOLL_API atoll_err atoll_stage_create(const atoll_model *m, const atoll_stage_params *p, const atoll_exec *e,
                                        atoll_stage **out);
 ATOLL_API void atoll_stage_destroy(atoll_stage **stage);

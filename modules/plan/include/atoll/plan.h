@@ -56,6 +56,7 @@ typedef struct atoll_plan_stage {
   int replicas;
   atoll_plan_replica *replica;
   int in_flight; /* micro-batches held at once by a replica, from the schedule */
+  int packed;    /* bool: panels of weights (packed.h) are kept from one micro-batch to the next */
 } atoll_plan_stage;
 
 typedef struct atoll_plan_pipeline {
@@ -95,6 +96,8 @@ typedef struct atoll_plan {
   char cost_source[16]; /* "measured", "interpolated", "analytic" */
 } atoll_plan;
 
+enum { ATOLL_PACK_AUTO, ATOLL_PACK_NO };
+
 /** Options `plan.*`. Zero = chosen by the planner. */
 typedef struct atoll_plan_params {
   int64_t micro_batch;                       /* samples per micro-batch */
@@ -115,6 +118,7 @@ typedef struct atoll_plan_params {
   int64_t experts;                           /* every block's MLP as so many experts; 0 = plain. Planned, not trained */
   int64_t expert_top;                        /* of them that a token visits */
   int mlp;                                   /* enum atoll_mlp: of stages on several tensor ranks */
+  int pack_weights;                          /* ATOLL_PACK_*: panels of weights kept where they serve and fit, or not */
   int objective;                             /* enum throughput|price */
   double max_price;                          /* of a step; 0 = no limit */
   double min_throughput;                     /* tokens/s; 0 = no limit */
@@ -133,6 +137,7 @@ typedef struct atoll_plan_problem {
   int64_t checkpoint_bytes; /* bound of image buffers per rank */
   int64_t fixed_bytes;      /* what every rank takes besides: libraries, data */
   int64_t reserve;          /* of a device's memory, not given to slices because extra_bytes will need it */
+  int packs;                /* whether products of all ranks use panels that are kept (atoll_packed_serves()) */
   /** Extra bytes per rank that train takes for a stage (receive buffers etc.), stated by the executor; NULL = none. */
   atoll_err (*extra_bytes)(const atoll_model *model, const struct atoll_plan *plan, int pipeline, int stage,
                            int replica, int64_t bytes[ATOLL_MEM_CATEGORIES]);

@@ -365,6 +365,56 @@ atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where,
   return err;
 }
 
+/* Bytes that panels add to each rank of a replica; 0: they do not serve there. */
+static atoll_err panel_bytes(const composer *c, const atoll_plan *plan, atoll_plan_place at, atoll_policy *policy,
+                             int64_t *out) {
+  const atoll_plan_replica *r = &plan->pipeline[at.pipeline].stage[at.stage].replica[at.replica];
+  int64_t with[ATOLL_MEM_CATEGORIES], without[ATOLL_MEM_CATEGORIES];
+  atoll_stage_params sp;
+  ATOLL_TRY(atoll_plan_stage_params(plan, at, &sp, policy));
+  *out = 0;
+  if (r->micro_batches < 2 || !atoll_stage_packs(c->problem->model, &sp))
+    return ATOLL_OK;
+  sp.packed = 0;
+  ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, without));
+  sp.packed = 1;
+  ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, with));
+  *out = with[ATOLL_MEM_PARAMETER] - without[ATOLL_MEM_PARAMETER];
+  return ATOLL_OK;
+}
+
+static atoll_err pack_stage(const composer *c, atoll_plan *plan, int p, int s, atoll_policy *policy) {
+  atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  int64_t bytes = 0;
+  for (int k = 0; k < stage->replicas; k++) {
+    const atoll_plan_replica *r = &stage->replica[k];
+    ATOLL_TRY(panel_bytes(c, plan, (atoll_plan_place){p, s, k, 0}, policy, &bytes));
+    if (!bytes || (r->bytes_limit > 0 && r->bytes_peak + bytes > r->bytes_limit))
+      return ATOLL_OK;
+  }
+  for (int k = 0; k < stage->replicas; k++) {
+    atoll_plan_replica *r = &stage->replica[k];
+    ATOLL_TRY(panel_bytes(c, plan, (atoll_plan_place){p, s, k, 0}, policy, &bytes));
+    r->bytes[ATOLL_MEM_PARAMETER] += bytes;
+    r->bytes_peak += bytes;
+  }
+  stage->packed = 1;
+  return ATOLL_OK;
+}
+
+atoll_err build_packed(composer *c, atoll_plan *plan) {
+  atoll_policy *policy = NULL;
+  if (!c->problem->packs || c->params->pack_weights != ATOLL_PACK_AUTO)
+    return ATOLL_OK;
+  ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
+  atoll_err err = ATOLL_OK;
+  for (int p = 0; p < plan->pipelines && err == ATOLL_OK; p++)
+    for (int s = 0; s < plan->pipeline[p].stages && err == ATOLL_OK; s++)
+      err = pack_stage(c, plan, p, s, policy);
+  free(policy);
+  return err;
+}
+
 atoll_err build_times(composer *c, atoll_plan *plan, int final) {
   int stages = 0, ranks = 0;
   atoll_cost_source source = ATOLL_COST_MEASURED;

@@ -409,6 +409,7 @@ static atoll_err make_exact(composer *c) {
   double fastest = c->best_seconds;
   ATOLL_TRY(prefer(c));
   left = c->alike > 0 ? fmin(left, fastest) : left;
+  ATOLL_TRY(build_packed(c, c->best));
   ATOLL_TRY(build_times(c, c->best, 1));
   c->best->optimal = !(left * (1 - 1e-12) < c->best->step_seconds);
   c->best->gap = c->best->optimal ? 0 : c->best->step_seconds / left - 1;

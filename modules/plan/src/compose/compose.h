@@ -161,6 +161,8 @@ atoll_err build_times(composer *c, atoll_plan *plan, int final);
 /* Fills the predicted bytes; *over is the most that any replica has over its limit (<= 0: fits), then named in where.
  */
 atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where, size_t n);
+/* Has stages keep panels of their weights where it helps and fits, in a plan whose bytes are filled in. */
+atoll_err build_packed(composer *c, atoll_plan *plan);
 /* Fills send_seconds of a pipeline. */
 void build_sends(composer *c, atoll_plan *plan, int p);
 /* `last` or, where later, the end of the swap of tied gradients; end[]: of each stage, pipeline-major. */
