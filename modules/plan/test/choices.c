@@ -34,6 +34,65 @@ static void kept(void **state) {
   made_end(&x);
 }
 
+/* Stages of a plan of fixed shape that keep packed weights; x->plan is it. */
+static int stages_packed(made *x, int64_t micro_batch, int pack_weights, int64_t memory) {
+  int n = 0;
+  atoll_plan_destroy(&x->plan);
+  atoll_plan_params_init(&x->params);
+  x->params.layers = (atoll_opt_ints){2, {3, 3}};
+  x->params.micro_batch = micro_batch;
+  snprintf(x->params.policy, sizeof x->params.policy, "exact20");
+  x->params.data_parallel = 1;
+  x->params.pack_weights = pack_weights;
+  x->params.memory = memory;
+  assert_ok(atoll_plan_make(&x->problem, &x->params, &x->plan, NULL));
+  for (int s = 0; s < x->plan->pipeline[0].stages; s++)
+    n += x->plan->pipeline[0].stage[s].packed;
+  return n;
+}
+
+/* Weights are kept packed where ranks can, have several micro-batches and the memory, to the byte. */
+static void packs_where_it_fits(void **state) {
+  (void)state;
+  made x;
+  made_begin(&x);
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, 0), 0);
+  int64_t without = x.plan->pipeline[0].stage[0].replica[0].bytes_peak;
+  atoll_digest before = atoll_plan_digest(x.plan);
+  x.problem.packs = 1;
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_NO, 0), 0);
+  assert_int_equal(stages_packed(&x, 16, ATOLL_PACK_AUTO, 0), 0); /* one micro-batch */
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, 0), 2);
+  assert_false(atoll_digest_equal(before, atoll_plan_digest(x.plan)));
+  int64_t with[2];
+  for (int s = 0; s < 2; s++) {
+    const atoll_plan_replica *r = &x.plan->pipeline[0].stage[s].replica[0];
+    int64_t bytes[ATOLL_MEM_CATEGORIES];
+    atoll_stage_params sp;
+    atoll_policy policy[16];
+    with[s] = r->bytes_peak;
+    assert_ok(atoll_plan_stage_params(x.plan, (atoll_plan_place){0, s, 0, 0}, &sp, policy));
+    assert_int_equal(sp.packed, 1);
+    assert_ok(atoll_stage_bytes(x.problem.model, &sp, bytes));
+    for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
+      assert_int_equal(r->bytes[c], bytes[c]);
+  }
+  assert_true(with[0] > without);
+  char *text = NULL;
+  size_t n;
+  atoll_plan *read = NULL;
+  assert_ok(atoll_plan_to_text(x.plan, &text, &n));
+  assert_ok(atoll_plan_from_text("plan", text, n, &read));
+  assert_true(atoll_digest_equal(atoll_plan_digest(read), atoll_plan_digest(x.plan)));
+  assert_int_equal(read->pipeline[0].stage[1].packed, 1);
+  free(text);
+  atoll_plan_destroy(&read);
+  int64_t most = with[0] > with[1] ? with[0] : with[1];
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, most), 2);
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, most - 1), 1);
+  made_end(&x);
+}
+
 #define REFUSED(part, ...)                                                                                             \
   do {                                                                                                                 \
     atoll_plan_params_init(&x.params);                                                                                 \
@@ -153,7 +212,8 @@ static void policy_follows_memory(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(kept), cmocka_unit_test(refused), cmocka_unit_test(infeasible),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(kept),         cmocka_unit_test(packs_where_it_fits),
+                                     cmocka_unit_test(refused),      cmocka_unit_test(infeasible),
                                      cmocka_unit_test(extra_counts), cmocka_unit_test(policy_follows_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

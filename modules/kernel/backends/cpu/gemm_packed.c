@@ -108,18 +108,19 @@ static void tile(const tiles *t, const gemm_product *g, const block *x, int64_t 
   float *sums = g->bf16_c ? x->sums + i * x->n + j : c, numbers[14 * CPU_WIDE]; /* the largest tile there is */
   int64_t ld = g->bf16_c ? x->n : g->ldc;
   int begun = !x->first || (!g->bf16_c && g->beta); /* sums holds a part already */
-  int finish = x->last && (g->bf16_c || g->bias), apart = finish || !full || (t->xsmm[0][0] && begun);
+  const void *bias = !x->last || !g->bias ? NULL
+                     : g->bf16_c          ? (const void *)((const uint16_t *)g->bias + x->n0 + j)
+                                          : (const void *)((const float *)g->bias + x->n0 + j);
+  int finish = x->last && (g->bf16_c || (bias && (!full || t->xsmm[0][0])));
+  int apart = finish || !full || (t->xsmm[0][0] && begun);
   float *to = apart ? numbers : sums;
   if (t->xsmm[0][0])
     t->xsmm[x->last][apart ? APART : OVERWRITE](b, a, to);
   else
-    t->v->gemm_tile(x->k, a, b, to, apart ? NR : ld, !apart && begun);
+    t->v->gemm_tile(x->k, a, b, to, apart ? NR : ld, !apart && begun, finish ? NULL : bias);
   if (finish)
-    t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, g->bf16_c && g->beta,
-                      !g->bias    ? NULL
-                      : g->bf16_c ? (const void *)((const uint16_t *)g->bias + x->n0 + j)
-                                  : (const void *)((const float *)g->bias + x->n0 + j),
-                      g->bf16_c, c, g->ldc);
+    t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, g->bf16_c && g->beta, bias, g->bf16_c, c,
+                      g->ldc);
   else if (apart)
     t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, 0, NULL, 0, sums, ld);
 }
