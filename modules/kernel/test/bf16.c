@@ -126,8 +126,8 @@ static void linear(void **state) {
     for (int i = 0; i < 2; i++)
       drop_numbers(part[i], R * O), drop_numbers(back[i], R * I);
     float *dw[2] = {numbers(7, O * I, 1), numbers(7, O * I, 1)}, *db[2] = {numbers(8, O, 1), numbers(8, O, 1)};
-    RUN(linear_backward_weight(ref.queue, dy.f, x.f, dw[0], db[0], R, I, O),
-        linear_backward_weight(cpu.queue, dy.h, x.h, dw[1], db[1], R, I, O));
+    RUN(linear_backward_weight(ref.queue, dy.f, x.f, dw[0], db[0], R, I, O, s % 2),
+        linear_backward_weight(cpu.queue, dy.h, x.h, dw[1], db[1], R, I, O, s % 2));
     close_to("linear dw", dw[1], dw[0], O * I, 2e-6);
     close_to("linear db", db[1], db[0], O, 2e-6);
     for (int k = 0; k < 2; k++) {

@@ -42,7 +42,7 @@ static void linear(void **state) {
         struct bench *t = k ? &cpu : &ref;
         OK(t->k->linear_forward(t->queue, x, w, bias ? b : NULL, y[k], R, I, O));
         OK(t->k->linear_backward_input(t->queue, dy, w, dx[k], R, I, O, bias)); /* and so accumulate both ways */
-        OK(t->k->linear_backward_weight(t->queue, dy, x, dw[k], bias ? db[k] : NULL, R, I, O));
+        OK(t->k->linear_backward_weight(t->queue, dy, x, dw[k], bias ? db[k] : NULL, R, I, O, (bias + (int)s) % 2));
       }
       sync_both();
       close_to("linear y", y[1], y[0], R * O, TOL);

@@ -116,7 +116,7 @@ static void nothing(void **state) {
   double s = -1;
   atoll_attention_shape none = {.S = 5, .heads = 1, .head_dim = 2, .scale = 1};
   OK(t.k->linear_forward(t.queue, x, x, NULL, x, 0, 2, 2));
-  OK(t.k->linear_backward_weight(t.queue, x, x, x, NULL, 0, 2, 2)); /* no rows: nothing to add */
+  OK(t.k->linear_backward_weight(t.queue, x, x, x, NULL, 0, 2, 2, 1)); /* no rows: nothing to add */
   OK(t.k->layernorm_forward(t.queue, x, x, x, x, x, x, 0, 4, 1e-5f));
   OK(t.k->attention_forward(t.queue, x, x, x, x, x, &none, NULL));
   OK(t.k->gelu_forward(t.queue, x, x, 0));

@@ -33,7 +33,7 @@ static struct outputs everything(const char *kind, int threads) {
   OK(k->linear_forward(q, x, w, b, out(&o, "linear y", 1, R * F), R, H, F));
   OK(k->linear_backward_input(q, z, w, out(&o, "linear dx", 2, R * H), R, H, F, 1));
   float *dw = out(&o, "linear dw", 3, F * H);
-  OK(k->linear_backward_weight(q, z, x, dw, out(&o, "linear db", 4, F), R, H, F));
+  OK(k->linear_backward_weight(q, z, x, dw, out(&o, "linear db", 4, F), R, H, F, 1));
   float *mean = out(&o, "mean", 5, R), *rstd = out(&o, "rstd", 6, R);
   OK(k->layernorm_forward(q, x, b, b + H, out(&o, "norm y", 7, R * H), mean, rstd, R, H, 1e-5f));
   OK(k->layernorm_backward_input(q, x, qkv, mean, rstd, b, out(&o, "norm dx", 8, R * H), R, H, 1));

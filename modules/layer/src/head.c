@@ -21,7 +21,7 @@ void head_work_pieces(const atoll_model *m, layer_pieces *out) {
 }
 
 static atoll_err chunk_of_rows(const layer_call *l, void *const *at, const void *x, const int32_t *targets, int64_t n,
-                               void *dx, float *loss) {
+                               int add, void *dx, float *loss) {
   const atoll_kernels *k = l->e->kernels;
   atoll_queue *q = l->e->compute;
   const void *const *w = l->b->weight;
@@ -37,7 +37,7 @@ static atoll_err chunk_of_rows(const layer_call *l, void *const *at, const void 
     return ATOLL_OK;
   ATOLL_TRY(atoll_packed_backward_input(k, q, d, w[WTE], l->b->panels[WTE][1], at[WORK_DLN], n, H, V, 0));
   if (g[WTE])
-    ATOLL_TRY(k->linear_backward_weight(q, d, at[WORK_LN], g[WTE], NULL, n, H, V));
+    ATOLL_TRY(k->linear_backward_weight(q, d, at[WORK_LN], g[WTE], NULL, n, H, V, add));
   if (g[LNF_W])
     ATOLL_TRY(layer_norm_weight(&norm, at[WORK_DLN], x, g[LNF_W], bias ? g[LNF_B] : NULL));
   return dx ? layer_norm_input(&norm, at[WORK_DLN], x, dx, 0) : ATOLL_OK;
@@ -55,7 +55,7 @@ atoll_err head_forward(const layer_call *l, const void *x, const int32_t *target
   for (int64_t r = 0; r < l->R; r += chunk) {
     int64_t n = l->R - r < chunk ? l->R - r : chunk;
     void *to = dx ? layer_place(l, dx, r * l->H) : NULL;
-    ATOLL_TRY(chunk_of_rows(l, at, layer_at(l, x, r * l->H), targets + r, n, to, loss + r));
+    ATOLL_TRY(chunk_of_rows(l, at, layer_at(l, x, r * l->H), targets + r, n, r > 0 || !l->b->fresh, to, loss + r));
   }
   atoll_arena_release(l->e->work, mark);
   return ATOLL_OK;

@@ -26,6 +26,8 @@ typedef struct layer_pieces {
 
 /* Positions in atoll_model_layer_params() of matrices that a layer's products with all rows read; returns how many. */
 int layer_matrices(const atoll_model *m, int layer, layer_way way, int list[LAYER_PARAMS]);
+/* Whether every backward has a product that gives the gradient of parameter i. */
+int layer_overwrites(const atoll_model *m, int layer, layer_way way, int i);
 
 void head_work_pieces(const atoll_model *m, layer_pieces *out);
 void embed_work_pieces(const atoll_model *m, layer_pieces *out);

@@ -37,7 +37,7 @@ static atoll_err back_through(const layer_call *l, int w, const void *dy, const 
   const atoll_kernels *k = l->e->kernels;
   float *const *g = l->b->grad;
   if (g[w])
-    ATOLL_TRY(k->linear_backward_weight(l->e->compute, dy, x, g[w], g[w + 1], n, I, O));
+    ATOLL_TRY(k->linear_backward_weight(l->e->compute, dy, x, g[w], g[w + 1], n, I, O, 1));
   return k->linear_backward_input(l->e->compute, dy, l->b->weight[w], dx, n, I, O, 0);
 }
 
@@ -64,7 +64,7 @@ static atoll_err words_back(const layer_call *l, void *const *at, void *dx, int6
   layer_norm m = second_norm(l, at, n);
   ATOLL_TRY(atoll_packed_backward_input(k, q, at[LOGITS], l->b->weight[WTE], l->b->panels[WTE][1], at[D1], n, H, V, 0));
   if (g[WTE])
-    ATOLL_TRY(k->linear_backward_weight(q, at[LOGITS], at[M], g[WTE], g[BIAS], n, H, V));
+    ATOLL_TRY(k->linear_backward_weight(q, at[LOGITS], at[M], g[WTE], g[BIAS], n, H, V, 1));
   if (g[M_W])
     ATOLL_TRY(layer_norm_weight(&m, at[D1], at[A], g[M_W], g[M_B]));
   ATOLL_TRY(layer_norm_input(&m, at[D1], at[A], at[D2], 0));

@@ -130,8 +130,8 @@ static atoll_err linear_input(const op_run *r) {
 
 static atoll_err linear_weight(const op_run *r) {
   return KERNELS->linear_backward_weight(QUEUE, d_out(r), in_of(r, 0), grad_of(r, r->op->weight),
-                                         grad_of(r, r->op->bias), r->l->R, width(r, r->op->in[0]),
-                                         width(r, r->op->out));
+                                         grad_of(r, r->op->bias), r->l->R, width(r, r->op->in[0]), width(r, r->op->out),
+                                         !r->l->b->fresh);
 }
 
 /* ---- attention ---- */

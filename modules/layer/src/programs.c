@@ -371,6 +371,13 @@ int layer_matrices(const atoll_model *m, int layer, layer_way way, int list[LAYE
   return n;
 }
 
+int layer_overwrites(const atoll_model *m, int layer, layer_way way, int i) {
+  int list[LAYER_PARAMS], n = layer_matrices(m, layer, way, list), any = 0;
+  for (int k = 0; k < n; k++)
+    any |= list[k] == i;
+  return any && (atoll_model_layer_kind(m, layer) == ATOLL_LAYER_BLOCK || atoll_model_causal(m));
+}
+
 int atoll_layer_keeps_input(const atoll_model *m, int layer, atoll_policy policy) {
   program p;
   if (atoll_model_layer_kind(m, layer) != ATOLL_LAYER_BLOCK)

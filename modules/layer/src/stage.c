@@ -52,7 +52,8 @@ struct atoll_stage {
   int64_t second; /* element where second-use gradients start */
   int second_of;  /* tensor (position) whose second use that is, or -1 */
   float *param, *moment[2], **grad;
-  char *copy; /* weights as layers read them; NULL: as they are */
+  char *fresh; /* [partials][layers]: gradients that count as zero, whatever is there */
+  char *copy;  /* weights as layers read them; NULL: as they are */
   struct slot *slot;
   void *pass[2]; /* gradients (or, when not training, activations) between layers */
   char *carried;
@@ -244,7 +245,8 @@ static atoll_err allocate(atoll_stage *s, atoll_mem *mem) {
   if (s->train) {
     s->grad = calloc((size_t)s->partials, sizeof *s->grad);
     s->slot = calloc((size_t)s->slots, sizeof *s->slot);
-    if (!s->grad || !s->slot)
+    s->fresh = calloc((size_t)(s->partials * (s->last - s->first)), sizeof *s->fresh);
+    if (!s->grad || !s->slot || !s->fresh)
       return atoll_fail(ATOLL_NOMEM, "no memory for the lists of a stage");
     for (int i = 0; i < s->partials && !shares_gradients(s, mem); i++)
       ATOLL_TRY(take(mem, ATOLL_MEM_GRADIENT, 4 * s->grads, 1, &s->grad[i]));
@@ -309,6 +311,7 @@ static void release(atoll_stage *s, atoll_mem *mem) {
   for (int k = 0; k < 4; k++)
     free(s->view[k]);
   free(s->slot);
+  free(s->fresh);
   free(s->grad);
   free(s->matrix);
   free(s->index);
@@ -558,6 +561,42 @@ atoll_err atoll_stage_forward(atoll_stage *s, int slot, const atoll_call *c, con
   return ATOLL_OK;
 }
 
+struct zero_args {
+  int threads;
+  float *to;
+  int64_t n;
+};
+
+/* By all threads: half a gigabyte is otherwise a tenth of a second, and pages then lie near the threads that use them.
+ */
+static atoll_err zero_task(void *args, void *stream) {
+  enum { PIECE = 1 << 18 };
+  const struct zero_args *a = args;
+  (void)stream;
+#pragma omp parallel for num_threads(a->threads) schedule(static)
+  for (int64_t i = 0; i < a->n; i += PIECE)
+    memset(a->to + i, 0, (size_t)(a->n - i < PIECE ? a->n - i : PIECE) * sizeof *a->to);
+  return ATOLL_OK;
+}
+
+static atoll_err zero(const atoll_stage *s, float *to, int64_t n) {
+  struct zero_args a = {atoll_device_threads(s->e.device), to, n};
+  return atoll_device_host_memory(s->e.device) ? atoll_queue_submit(s->e.compute, zero_task, &a, sizeof a)
+                                               : atoll_queue_zero(s->e.compute, to, (size_t)n * sizeof *to);
+}
+
+/* Of a layer whose gradients count as zero, products write theirs over what is there, and the others are zeroed. */
+static atoll_err begin_gradients(const atoll_stage *s, int layer, int partial, atoll_layer_buffers *b) {
+  char *fresh = &s->fresh[partial * (s->last - s->first) + layer - s->first];
+  int list[LAYER_PARAMS], n = atoll_model_layer_params(s->m, layer, list, LAYER_PARAMS);
+  b->fresh = *fresh;
+  for (int i = 0; i < n && *fresh; i++)
+    if (!layer_overwrites(s->m, layer, s->way, i))
+      ATOLL_TRY(zero(s, b->grad[i], s->count[s->map[(layer - s->first) * LAYER_PARAMS + i]]));
+  *fresh = 0;
+  return ATOLL_OK;
+}
+
 atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atoll_call *c, const void *dy, void *dx,
                                atoll_event *dx_ready) {
   ATOLL_TRY(check_call(s, slot, c));
@@ -582,6 +621,7 @@ atoll_err atoll_stage_backward(atoll_stage *s, int slot, int partial, const atol
     void *to = l == s->first ? dx : s->pass[turn];
     atoll_layer_buffers b;
     weights(s, l, partial, &b);
+    ATOLL_TRY(begin_gradients(s, l, partial, &b));
     b.saved = saved_at(s, sl, l, c);
     b.carried = s->carried;
     if (is_head(s, l)) {
@@ -638,31 +678,14 @@ float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *i
   return NULL;
 }
 
-struct zero_args {
-  int threads;
-  float *to;
-  int64_t n;
-};
-
-/* By all threads: half a gigabyte is otherwise a tenth of a second, and pages then lie near the threads that use them.
- */
-static atoll_err zero_task(void *args, void *stream) {
-  enum { PIECE = 1 << 18 };
-  const struct zero_args *a = args;
-  (void)stream;
-#pragma omp parallel for num_threads(a->threads) schedule(static)
-  for (int64_t i = 0; i < a->n; i += PIECE)
-    memset(a->to + i, 0, (size_t)(a->n - i < PIECE ? a->n - i : PIECE) * sizeof *a->to);
-  return ATOLL_OK;
-}
-
+/* Where other ranks add to them, at any time, they are zeroed now. */
 atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial) {
   if (partial < 0 || partial >= s->partials)
     return atoll_fail(ATOLL_USAGE, "gradient buffer %d of %d", partial, s->partials);
-  if (!atoll_device_host_memory(s->e.device))
-    return atoll_queue_zero(s->e.compute, s->grad[partial], (size_t)s->grads * sizeof(float));
-  struct zero_args a = {atoll_device_threads(s->e.device), s->grad[partial], s->grads};
-  return atoll_queue_submit(s->e.compute, zero_task, &a, sizeof a);
+  if (s->shared)
+    return zero(s, s->grad[partial], s->grads);
+  memset(s->fresh + partial * (s->last - s->first), 1, (size_t)(s->last - s->first));
+  return ATOLL_OK;
 }
 
 atoll_err atoll_stage_sum_squares(atoll_stage *s, int partial, double *by_param) {

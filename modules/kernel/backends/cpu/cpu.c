@@ -118,15 +118,19 @@ static atoll_err cpu_round_sum(int threads, const float *sum, const element *b, 
 }
 
 static atoll_err cpu_linear_backward_weight(int threads, const element *dy, const element *x, float *dw, float *db,
-                                            int64_t R, int64_t I, int64_t O) {
+                                            int64_t R, int64_t I, int64_t O, int accumulate) {
   const struct cpu_vec *v = cpu_vec_best();
   if (db) {
     int64_t strips = (O + CPU_STRIP - 1) / CPU_STRIP;
 #pragma omp parallel for num_threads(team(threads, strips)) schedule(static)
-    for (int64_t k = 0; k < strips; k++)
-      v->column_sum(dy, db, R, O, k * CPU_STRIP, least(CPU_STRIP, O - k * CPU_STRIP));
+    for (int64_t k = 0; k < strips; k++) {
+      int64_t first = k * CPU_STRIP, n = least(CPU_STRIP, O - first);
+      if (!accumulate)
+        memset(db + first, 0, (size_t)n * sizeof *db);
+      v->column_sum(dy, db, R, O, first, n);
+    }
   }
-  return product(threads, 1, 0, O, I, R, dy, O, x, I, 1, dw, I, 1, NULL);
+  return product(threads, 1, 0, O, I, R, dy, O, x, I, accumulate, dw, I, 1, NULL);
 }
 
 /* ---- LayerNorm ---- */

@@ -55,17 +55,17 @@ static atoll_err ref_round_sum(int threads, const float *sum, const float *b, fl
 }
 
 static atoll_err ref_linear_backward_weight(int threads, const float *dy, const float *x, float *dw, float *db,
-                                            int64_t R, int64_t I, int64_t O) {
+                                            int64_t R, int64_t I, int64_t O, int accumulate) {
   (void)threads;
   for (int64_t o = 0; o < O; o++) {
     for (int64_t i = 0; i < I; i++) {
-      double sum = dw[o * I + i];
+      double sum = accumulate ? (double)dw[o * I + i] : 0;
       for (int64_t r = 0; r < R; r++)
         sum += (double)dy[r * O + o] * x[r * I + i];
       dw[o * I + i] = (float)sum;
     }
     if (db) {
-      double sum = db[o];
+      double sum = accumulate ? (double)db[o] : 0;
       for (int64_t r = 0; r < R; r++)
         sum += dy[r * O + o];
       db[o] = (float)sum;

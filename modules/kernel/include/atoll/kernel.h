@@ -7,8 +7,8 @@
  *
  *  Determinism: each result depends only on its inputs, never on the number of threads: work is cut into blocks of
  * fixed size, each computed by one thread, and partial sums are added in block order. Backward kernels exist in input
- * and weight form; weight forms ADD to their outputs (gradients accumulate), input forms overwrite unless `accumulate`
- * is set. */
+ * and weight form; weight forms ADD to their outputs (gradients accumulate); input forms, and the weight form of
+ * products, overwrite unless `accumulate` is set. */
 #ifndef ATOLL_KERNEL_H
 #define ATOLL_KERNEL_H
 
@@ -115,9 +115,9 @@ typedef struct atoll_kernels {
   /* ... and y[R,C] (+)= sum[R,C] + b[C], rounded once where y is stored (b may be NULL) */
   atoll_err (*round_sum)(atoll_queue *q, const float *sum, const void *b, void *y, int64_t R, int64_t C,
                          int accumulate);
-  /* dw[O,I] += dy[R,O]^T x[R,I];  db[O] += sum over R of dy  (db may be NULL) */
+  /* dw[O,I] (+)= dy[R,O]^T x[R,I];  db[O] (+)= sum over R of dy  (db may be NULL) */
   atoll_err (*linear_backward_weight)(atoll_queue *q, const void *dy, const void *x, float *dw, float *db, int64_t R,
-                                      int64_t I, int64_t O);
+                                      int64_t I, int64_t O, int accumulate);
 
   /* y = (x - mean) * rstd * gamma + beta over rows of C, rstd = 1 / sqrt(variance + eps); mean and rstd [R] are
      outputs */

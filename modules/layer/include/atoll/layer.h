@@ -150,10 +150,11 @@ typedef struct atoll_layer_buffers {
   const void *weight[16];    /* in the dtype of the kernels */
   const void *panels[16][2]; /* of weights (packed.h), for products forward and back; NULL: none */
   float *grad[16];           /* NULL entries are not wanted */
-  int partial;               /* index of the stage's buffer of gradients that is added to; 0 outside a stage */
-  void *saved;               /* saved_bytes; needed, as scratch, also when the call does not train */
-  void *carried;             /* carried_bytes; of no use to a backward that is whole */
-  struct layer_mlp *mlp;     /* a stage's, of a block whose MLP is pipelined; NULL: plain */
+  int fresh;     /* 1: products write their gradients over what was there, the first time; the others are zero */
+  int partial;   /* index of the stage's buffer of gradients that is added to; 0 outside a stage */
+  void *saved;   /* saved_bytes; needed, as scratch, also when the call does not train */
+  void *carried; /* carried_bytes; of no use to a backward that is whole */
+  struct layer_mlp *mlp; /* a stage's, of a block whose MLP is pipelined; NULL: plain */
 } atoll_layer_buffers;
 
 /** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
@@ -241,6 +242,8 @@ ATOLL_API atoll_err atoll_stage_fold_tied(atoll_stage *s, int partial);
 /** A tied tensor shared with another stage: its gradient block in `partial`; NULL and 0 when none. is_first_use tells
  * which term of the sum this is. */
 ATOLL_API float *atoll_stage_tied_grad(atoll_stage *s, int partial, int64_t *count, int *is_first_use);
+/** From here on `partial` counts as zero: backward of a layer writes there what it would add, the first time. Whoever
+ * reads it before, or a part of it that no backward came to, finds what was there. */
 ATOLL_API atoll_err atoll_stage_zero_grad(atoll_stage *s, int partial);
 /** by_param[atoll_model_params_count]: this stage's entries are set to the sum of squares, others untouched; a tied
  * tensor only by the stage of its first use. Enqueued; valid after a sync. */
