@@ -66,8 +66,8 @@ static struct by_kernels multiply(int64_t M, const int64_t *n, const uint16_t *x
   CHECK_OK(plain->linear_backward_input(queue, dy, w[1], k.dh, M, n[1], n[2], 0));
   CHECK_OK(plain->gelu_backward(queue, k.dh, k.z, k.dh, M * n[1]));
   CHECK_OK(plain->linear_backward_input(queue, k.dh, w[0], k.dx, M, n[0], n[1], 0));
-  CHECK_OK(plain->linear_backward_weight(queue, dy, k.h, to.dw[1], to.db[1], M, n[1], n[2]));
-  CHECK_OK(plain->linear_backward_weight(queue, k.dh, x, to.dw[0], to.db[0], M, n[0], n[1]));
+  CHECK_OK(plain->linear_backward_weight(queue, dy, k.h, to.dw[1], to.db[1], M, n[1], n[2], 1));
+  CHECK_OK(plain->linear_backward_weight(queue, k.dh, x, to.dw[0], to.db[0], M, n[0], n[1], 1));
   CHECK_OK(atoll_queue_sync(queue));
   return k;
 }
