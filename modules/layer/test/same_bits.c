@@ -74,8 +74,22 @@ static void dropout(void **state) {
   each_way("cpu:bf16", 3, 17, 0.2);
 }
 
+/* What gradients were before they count as zero does not matter. */
+static void forget_gradients(atoll_stage *s) {
+  const atoll_tensor *t;
+  const int *index;
+  int n;
+  OK(atoll_stage_tensors(s, ATOLL_STAGE_GRAD, &t, &index, &n));
+  for (int i = 0; i < n; i++)
+    for (int64_t e = 0; e < atoll_tensor_local_count(&t[i]); e++)
+      ((float *)t[i].data)[e] = NAN;
+  for (int64_t e = atoll_stage_param_elements(s); e < atoll_stage_grad_elements(s); e++)
+    atoll_stage_flat_grad(s, 0)[e] = NAN; /* the second use of a tied tensor */
+  OK(atoll_stage_zero_grad(s, 0));
+}
+
 /* Losses of steps after updates: panels that are kept follow the weights. */
-static void losses_after_updates(const char *kernels, int packed, float *loss, int64_t B, int64_t S) {
+static void losses_after_updates(const char *kernels, int packed, int forget, float *loss, int64_t B, int64_t S) {
   enum { STEPS = 3 };
   int64_t R = B * S;
   atoll_model *m = model_in(strcmp(kernels, "cpu") ? ATOLL_BF16 : ATOLL_F32, 2, 48, 3, 67, S, 0);
@@ -91,13 +105,16 @@ static void losses_after_updates(const char *kernels, int packed, float *loss, i
   OK(atoll_stage_create(m, &p, &r.e, &s));
   OK(atoll_stage_init(s, 42));
   for (int step = 0; step < STEPS; step++) {
-    OK(atoll_stage_zero_grad(s, 0));
+    if (forget)
+      forget_gradients(s);
+    else
+      OK(atoll_stage_zero_grad(s, 0));
     OK(atoll_stage_forward(s, 0, &call, NULL, tokens, targets, NULL, loss + step * R));
     OK(atoll_stage_backward(s, 0, 0, &call, NULL, NULL, NULL));
     OK(atoll_stage_fold_tied(s, 0));
     OK(atoll_stage_adamw(s, 0, &update));
+    OK(atoll_queue_sync(r.e.compute));
   }
-  OK(atoll_queue_sync(r.e.compute));
   assert_true(loss[2 * R] < loss[0]); /* it moved */
   atoll_stage_destroy(&s);
   free(tokens);
@@ -111,12 +128,14 @@ static void updates(void **state) {
   enum { B = 2, S = 33 };
   const char *const kernels[] = {"cpu", "cpu:bf16"};
   for (int i = 0; i < 2; i++) {
-    float plain[3 * B * S], packed[3 * B * S];
+    float plain[3 * B * S], packed[3 * B * S], forgot[3 * B * S];
     const atoll_kernels *k;
     OK(atoll_kernels_get(kernels[i], &k));
-    losses_after_updates(kernels[i], 0, plain, B, S);
-    losses_after_updates(kernels[i], atoll_packed_serves(k, NULL), packed, B, S);
+    losses_after_updates(kernels[i], 0, 0, plain, B, S);
+    losses_after_updates(kernels[i], atoll_packed_serves(k, NULL), 0, packed, B, S);
+    losses_after_updates(kernels[i], 0, 1, forgot, B, S);
     assert_memory_equal(plain, packed, sizeof plain);
+    assert_memory_equal(plain, forgot, sizeof plain);
   }
 }
 
