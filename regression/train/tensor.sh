@@ -14,7 +14,9 @@ near() { # DIR DIR: measured within 1e-6
   run "$(atoll atoll-inspect)" diff --tolerance 1e-5 "$1" "$2"
   says 'loss agrees within the tolerance in 10 common rows'
   says 'gradient_norm agrees within the tolerance in 10 common rows'
-  says 'validation_loss agrees within the tolerance in 2 common rows'
+  # two means that may be the same by chance
+  grep -qF 'validation_loss is the same bit for bit in 2 common rows' "$ATOLL_LAST_OUT" ||
+    says 'validation_loss agrees within the tolerance in 2 common rows'
 }
 train 1 base
 for n in 2 3 4; do
