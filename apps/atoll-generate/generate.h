@@ -20,7 +20,8 @@
 
 typedef struct generate_params {
   int64_t tokens, samples, batch, seed, top_k, threads, memory;
-  int64_t window, block; /* of the recurrent engine */
+  int64_t window, block;
+  char device[ATOLL_OPT_STRING_MAX], offload[ATOLL_OPT_STRING_MAX]; /* with block, of the recurrent engine */
   double temperature, top_p;
   int stop, together; /* GENERATE_AUTO ... */
 } generate_params;

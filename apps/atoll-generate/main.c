@@ -34,6 +34,10 @@ static const atoll_opt_def defs[] = {
      "a token attends to this many, itself included; 0 to all before it"},
     {"block", ATOLL_OPT_INT, FIELD(block), "0", "0..1048576", "tokens",
      "recurrent engine: keys and values are stored in blocks of so many; 0 each for itself"},
+    {"device", ATOLL_OPT_STRING, FIELD(device), "cpu", NULL, "",
+     "recurrent engine: where values are computed, cpu or cuda"},
+    {"offload", ATOLL_OPT_STRING, FIELD(offload), "", NULL, "",
+     "recurrent engine: a folder for values that are idle and that generate.memory has no room for"},
     {0},
 };
 const atoll_opt_table generate_options = {"generate", defs};
@@ -96,6 +100,10 @@ static atoll_err choose_engine(work *w) {
     return atoll_fail(ATOLL_USAGE, "--engine: '%s' is neither plain nor recurrent", name);
   if (!w->by_program && w->p.block)
     return atoll_fail(ATOLL_USAGE, "generate.block needs --engine recurrent");
+  if (!w->by_program && (*w->p.offload || strcmp(w->p.device, "cpu") != 0))
+    return atoll_fail(ATOLL_USAGE, "generate.device and generate.offload need --engine recurrent");
+  if (*w->p.offload && !w->p.memory)
+    return atoll_fail(ATOLL_USAGE, "generate.offload needs generate.memory, the budget that it helps to keep");
   return ATOLL_OK;
 }
 

@@ -51,6 +51,9 @@ atoll_err recurrent_create(const atoll_model *m, const generate_params *p, const
                                          .window = p->window,
                                          .block = p->block,
                                          .comm = comm,
+                                         .device = p->device,
+                                         .memory = *p->offload ? p->memory : 0,
+                                         .offload = p->offload,
                                          .threads = p->threads ? (int)p->threads : omp_get_max_threads()};
   r->batch = calloc(1, sizeof *r->batch);
   if (!r->batch)

@@ -24,6 +24,9 @@ generate window --engine recurrent generate.window=64
 generate short --engine recurrent generate.window=8
 generate plain_short generate.window=8
 generate block --engine recurrent generate.block=16
+# A budget that holds some of the keys and values: the others wait in a file.
+memory=$(python3 -c 'import json; b = json.load(open("block"))["bytes_per_rank"]; print(b["parameter"] + b["activation"] * 6 // 10)')
+generate offload --engine recurrent generate.block=16 "generate.memory=$memory" generate.offload=.
 generate drawn generate.temperature=0.8 generate.top_k=20
 generate drawn_recurrent --engine recurrent generate.temperature=0.8 generate.top_k=20
 # Keys and values dealt out over two ranks, in tiles of 8 positions.
@@ -39,7 +42,7 @@ def same(a, b):
         assert x["tokens"] == y["tokens"], (a, b, x["text"], y["text"])
         for p, q in zip(x["probabilities"], y["probabilities"]):
             assert abs(p - q) <= 1e-3 * p, (a, b, p, q)
-for other in ("recurrent", "single", "window", "block", "placed"):
+for other in ("recurrent", "single", "window", "block", "placed", "offload"):
     same("plain", other)
 same("drawn", "drawn_recurrent")
 same("plain_short", "short")
@@ -48,11 +51,19 @@ short, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("short", "recu
 assert short < whole, (short, whole)
 placed, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("placed", "whole"))
 assert placed < 0.8 * whole, (placed, whole)
+held, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("offload", "block"))
+assert held <= 0.6 * whole, (held, whole)
 P
 expect 64 atoll-generate a --prompt And --engine other
 says "'other' is neither plain nor recurrent"
 expect 64 atoll-generate a --prompt And generate.block=8
 says 'needs --engine recurrent'
+expect 64 atoll-generate a --prompt And generate.device=cuda
+says 'need --engine recurrent'
+expect 64 atoll-generate a --prompt And --engine recurrent generate.device=cudo
+says "device 'cudo'"
+expect 64 atoll-generate a --prompt And --engine recurrent generate.offload=.
+says 'needs generate.memory'
 expect 71 atoll-generate a --prompt And --engine recurrent generate.memory=10kB
 says 'parameter'
 exit 0

@@ -229,6 +229,15 @@ static atoll_err check(const atoll_model *m, const atoll_rec_model_params *p) {
   return ATOLL_OK;
 }
 
+static int64_t weight_bytes(const atoll_rec_model *r) {
+  int64_t bytes = 0;
+  for (int place = 0; place < PLACES; place++)
+    for (int k = 0; k < r->roles[place]; k++)
+      if (r->role[place][k].owned)
+        bytes += r->role[place][k].count * layers_of(r, place) * (int64_t)sizeof(float);
+  return bytes;
+}
+
 static atoll_err compile(atoll_rec_model *r) {
   atoll_rec_params p;
   atoll_rec_params_init(&p);
@@ -240,7 +249,16 @@ static atoll_err compile(atoll_rec_model *r) {
     p.comm = r->p.comm;
   }
   p.threads = r->p.threads;
+  p.device = r->p.device;
   p.trace = r->p.trace;
+  if (r->p.memory) {
+    const int64_t weights = weight_bytes(r);
+    if (weights >= r->p.memory)
+      return atoll_fail(ATOLL_NOMEM, "recurrent model: weights (parameter) take %lld bytes, the budget is %lld",
+                        (long long)weights, (long long)r->p.memory);
+    p.memory = r->p.memory - weights;
+    p.offload = r->p.offload;
+  }
   p.compiler = r->p.interpreted ? "" : NULL;
   ATOLL_TRY(atoll_rec_create(1, &r->c));
   build(r);
@@ -305,10 +323,6 @@ atoll_err atoll_rec_model_run(atoll_rec_model *r, int64_t length) {
 atoll_err atoll_rec_model_bytes(const atoll_rec_model *r, int64_t length, int64_t *peak, int64_t *weights) {
   atoll_rec_binding b[PLACES * ROLES + 1];
   int n = bindings(r, length, b);
-  *weights = 0;
-  for (int place = 0; place < PLACES; place++)
-    for (int k = 0; k < r->roles[place]; k++)
-      if (r->role[place][k].owned)
-        *weights += r->role[place][k].count * layers_of(r, place) * (int64_t)sizeof(float);
+  *weights = weight_bytes(r);
   return atoll_rec_peak_bytes(r->program, b, n, peak);
 }

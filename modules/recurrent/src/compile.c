@@ -153,9 +153,9 @@ static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_pro
   char path[4096] = "";
   for (int d = 0; d < RT_DIMS; d++)
     s.least[d] = p->least;
-  if (!p->trace && !p->place) /* sums over ranks are no functions of the user's graph */
+  if (!p->trace && (!p->place || p->comm))
     rt_kept_path(made, p, path, sizeof path);
-  if (*path && rt_kept_read(path, made, &program->graph, &program->schedule))
+  if (*path && rt_kept_read(path, made, p->comm, &program->graph, &program->schedule))
     return ATOLL_OK;
   ATOLL_TRY(rt_graph_clone(made, &program->graph));
   program->graph->block_size = p->block;
@@ -164,7 +164,7 @@ static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_pro
   if (!p->passes || listed(p->passes, "donate"))
     ATOLL_TRY(rt_tree_donate(program->graph, program->schedule.tree));
   if (*path)
-    rt_kept_write(path, made, program->graph, &program->schedule);
+    rt_kept_write(path, made, p->comm, program->graph, &program->schedule);
   return ATOLL_OK;
 }
 
@@ -231,8 +231,8 @@ static atoll_err emit(int n, atoll_rec_program *const *program, const atoll_rec_
 static atoll_err load(const texts *t, int n, atoll_rec_program *const *program, const atoll_rec_params *p) {
   char why[640] = "";
   rt_native *lib = NULL;
-  atoll_err err =
-      rt_native_create(t->host, t->host_bytes, p->compiler, p->flags, p->threads > 1, &lib, why, sizeof why);
+  atoll_err err = rt_native_create(t->host, t->host_bytes, p->compiler, p->flags, p->threads > 1,
+                                   !rt_device_is_async(p->device), &lib, why, sizeof why);
   for (int k = 0; k < n && err == ATOLL_OK; k++) {
     program[k]->native = rt_native_share(lib);
     program[k]->entry = lib ? rt_native_entry(lib, k) : NULL;
@@ -295,6 +295,7 @@ void atoll_rec_program_destroy(atoll_rec_program **address) {
   rt_schedule_destroy(&program->schedule);
   rt_graph_destroy(&program->graph);
   free(program->offload);
+  free(program->away);
   free(program);
   *address = NULL;
 }
@@ -359,25 +360,40 @@ static atoll_err interpret(const atoll_rec_program *program, const char *away, c
                            int64_t *peak) {
   rt_interp *it = NULL;
   ATOLL_TRY(rt_interp_create(program->graph, bindings, n, &it));
+  int64_t pads = 0;
   atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree, away);
-  *peak = rt_interp_peak(it);
+  if (err == ATOLL_OK)
+    err = rt_pad_bytes(program->graph, rt_interp_bounds(it), &pads);
+  *peak = rt_interp_peak(it) + pads;
   if (err == ATOLL_OK && rt_interp_bytes(it) != 0)
     err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt_interp_bytes(it));
   rt_interp_destroy(&it);
   return err;
 }
 
-/* Without a budget nothing needs to be known before. */
+/* Without a budget nothing needs to be known before. Under one, finding out walks the schedule several times, which
+ * runs with the same bounds need not do again. */
+static atoll_err prepare_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+  int64_t bound[RT_DIMS] = {0}, peak;
+  char *away;
+  ATOLL_TRY(rt_bounds(program->graph, bindings, n, bound));
+  if (program->away && memcmp(program->bound, bound, sizeof bound) == 0)
+    return ATOLL_OK;
+  ATOLL_TRY(fit(program, bindings, n, &away, program->memory ? &peak : NULL));
+  free(program->away);
+  program->away = away;
+  memcpy(program->bound, bound, sizeof bound);
+  return ATOLL_OK;
+}
+
 atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   int64_t peak;
-  char *away = NULL;
   if (program->device && program->device->absent)
     return atoll_fail(ATOLL_UNAVAILABLE, "recurrent program: its kernels are for a device that is not here");
-  ATOLL_TRY(fit(program, bindings, n, &away, program->memory ? &peak : NULL));
-  const rt_run_params p = {program->threads, away, program->offload, program->device};
+  ATOLL_TRY(prepare_run(program, bindings, n));
+  const rt_run_params p = {program->threads, program->away, program->offload, program->device};
   atoll_err err = program->entry ? rt_runtime_run(program->graph, program->entry, &p, bindings, n, &peak)
-                                 : interpret(program, away, bindings, n, &peak);
-  free(away);
+                                 : interpret(program, program->away, bindings, n, &peak);
   if (err == ATOLL_OK)
     program->last_peak = peak;
   return err;
@@ -425,8 +441,9 @@ atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_bin
   const rt_graph *g = program->graph;
   rt_storage *s = NULL;
   char *away = NULL;
-  int64_t bound[RT_DIMS] = {0}, peak = 0;
+  int64_t bound[RT_DIMS] = {0}, peak = 0, pads = 0;
   ATOLL_TRY(rt_bounds(g, bindings, n, bound));
+  ATOLL_TRY(rt_pad_bytes(g, bound, &pads));
   ATOLL_TRY(fit(program, bindings, n, &away, &peak));
   atoll_err err = rt_storage_choose(g, program->schedule.tree, bound, &s);
   if (err == ATOLL_OK)
@@ -434,6 +451,8 @@ atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_bin
   for (int i = 0; err == ATOLL_OK && i < g->nodes; i++)
     if (g->node[i] && s[i].kind != RT_STORE_NONE)
       report_node(g, &s[i], g->node[i], away[i], out);
+  if (err == ATOLL_OK && pads)
+    fprintf(out, "pads %lld bytes\n", (long long)pads);
   if (err == ATOLL_OK)
     fprintf(out, "peak %lld bytes\n", (long long)peak);
   free(away);

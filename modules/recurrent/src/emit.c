@@ -269,6 +269,21 @@ static void emit_cluster(rt_emitter *em, int c) {
   free(maps);
 }
 
+/* Functions go to parts of about the same length, which may be compiled side by side: #if RT_HERE(part). */
+static int open_part(rt_emitter *em) {
+  int least = 0;
+  for (int k = 1; k < RT_PARTS; k++)
+    least = em->part[k] < em->part[least] ? k : least;
+  fprintf(em->out, "#if RT_HERE(%d)\n", least);
+  em->part[least] -= ftell(em->out);
+  return least;
+}
+
+static void close_part(rt_emitter *em, int part) {
+  em->part[part] += ftell(em->out);
+  fputs("#endif\n", em->out);
+}
+
 static void emit_statement(rt_emitter *em, const atoll_rt *head) {
   const char *point[RT_DIMS], *parameters = "rt_run *r";
   em->head = head->id;
@@ -282,8 +297,11 @@ static void emit_statement(rt_emitter *em, const atoll_rt *head) {
     parameters = rt_text(em, "%s, int64_t d%d", parameters, d);
   }
   char label[96];
+  const char *declaration = rt_text(em, "RT_FUNCTION int s%d_%d(%s)", em->number, head->id, parameters);
   rt_line(em, "/* %s */", rt_label(head, label, sizeof label));
-  rt_open(em, "static int s%d_%d(%s)", em->number, head->id, parameters);
+  rt_line(em, "%s;", declaration);
+  const int part = open_part(em);
+  rt_open(em, "%s", declaration);
   for (int d = 0; d < em->g->dims; d++)
     rt_line(em, "const int64_t b%d = r->bound[%d];", d, d);
   rt_line(em, "r->top = r->base;");
@@ -307,6 +325,7 @@ static void emit_statement(rt_emitter *em, const atoll_rt *head) {
     rt_line(em, "(void)b%d;", d);
   rt_line(em, "return 0;");
   rt_close(em);
+  close_part(em, part);
 }
 
 /* ---- the tree ---- */
@@ -361,6 +380,7 @@ static void emit_program(rt_emitter *em, const rt_tree *tree) {
   for (int i = 0; i < em->g->nodes && em->err == ATOLL_OK; i++)
     if (em->g->node[i] && !rt_is_free(em->g->node[i]) && rt_head(em->g->node[i]) == i)
       emit_statement(em, em->g->node[i]);
+  const int part = open_part(em);
   rt_open(em, "int rt_program_%d(rt_run *r)", em->number);
   rt_line(em, "int e = 0;");
   for (int d = 0; d < em->g->dims; d++)
@@ -370,6 +390,7 @@ static void emit_program(rt_emitter *em, const rt_tree *tree) {
     rt_line(em, "(void)b%d;", d);
   rt_line(em, "return e;");
   rt_close(em);
+  close_part(em, part);
 }
 
 atoll_err rt_emit(const rt_graph *g, const rt_tree *tree, int number, FILE *out, FILE *kernels) {

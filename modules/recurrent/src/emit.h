@@ -4,6 +4,9 @@
 
 #include "tree.h"
 
+/* Of a text's functions: how many translation units it can become, of the same text with RT_UNITS defined as their
+ * number and RT_UNIT as which one it is. */
+enum { RT_PARTS = 4 };
 /* What emitted code has in common, as text. */
 void rt_emit_prelude(FILE *out);
 /* The program as "int rt_program_<number>(rt_run *r)". kernels, for a device: there the loops go that compute values,
@@ -55,6 +58,7 @@ typedef struct rt_emitter {
   FILE *out;
   atoll_err err;
   int number, depth;
+  long part[RT_PARTS]; /* bytes of each so far */
   rt_members members;
   char **text; /* what rt_text() made */
   int texts, text_room;

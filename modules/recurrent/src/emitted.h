@@ -75,6 +75,20 @@ struct rt_run {
 #define RT_LIKELY(x) (x)
 #endif
 
+/* ---- parts of a text, of which a translation unit may have some only ---- */
+
+#if !defined RT_UNITS || RT_UNITS == 1
+#define RT_HERE(part) 1
+#define RT_FUNCTION   static
+#else
+#define RT_HERE(part) ((part) % RT_UNITS == RT_UNIT)
+#if defined __GNUC__
+#define RT_FUNCTION __attribute__((visibility("hidden")))
+#else
+#define RT_FUNCTION
+#endif
+#endif
+
 /* ---- workspace ---- */
 
 static inline char *rt_space(rt_run *r, int64_t bytes) {

@@ -217,6 +217,10 @@ atoll_err rt_eval(const rt_graph *g, const atoll_sym *e, const rt_env *env, int6
  */
 
 int rt_is_exchange(const atoll_rt *x);
+/* As numbers for keeping (kept.c): which reduction an exchange is, over comm if it is that one; 0: none. */
+int rt_exchange_number(const atoll_rt *x, const atoll_comm *comm);
+/* x, a CALL without a function, becomes the exchange with this number; 0: there is none. */
+int rt_exchange_restore(atoll_rt *x, int number, const atoll_comm *comm);
 /* Begins to make `out` of `in`, which may go afterwards. */
 atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out);
 /* A run is over: forgets what it sent and, having failed, did not receive. 1: others may still write to that memory. */

@@ -1,7 +1,7 @@
 /* Graphs and trees as bytes. Expressions are texts, each once; all else are numbers of 64 bits and texts in the order
  * of the structures' fields. The digest of a user's graph in this form is the name under which its result is kept, so
  * two graphs that differ in anything have different names. Functions of the user are told by the first node that has
- * them.
+ * them; what placement adds, sums over ranks, by which reduction it is.
  *
  * Files are for one machine and one build: nothing here is a format. Reading trusts the seal (sealed.h), but not
  * so far that a file of another build could make it crash. */
@@ -31,6 +31,7 @@ typedef struct stream {
   int reading, failed;
   rt_graph *g; /* whose pool of expressions */
   const rt_graph *made;
+  const atoll_comm *comm; /* of placement */
   /* writing */
   FILE *out;
   const atoll_sym **known; /* by hash of the pointer; NULL: free */
@@ -202,7 +203,9 @@ static void edge(stream *f, rt_edge *e) {
   e->text = text(f, e->text);
 }
 
-/* The first node of the user's graph that has x's function, -1: x has none, -2: no node has it. */
+/* The first node of the user's graph that has x's function; -1: x has none; else below: OF_PLACEMENT less the number of
+ * an exchange, or of 0 when nobody knows the function. */
+enum { OF_PLACEMENT = -2 };
 static int owner(const stream *f, const atoll_rt *x) {
   if (!x->fn)
     return -1;
@@ -211,13 +214,15 @@ static int owner(const stream *f, const atoll_rt *x) {
     if (y && y->fn == x->fn && y->user == x->user)
       return i;
   }
-  return -2;
+  return OF_PLACEMENT - rt_exchange_number(x, f->comm);
 }
 
 static void function(stream *f, atoll_rt *x) {
   int64_t from = number(f, f->reading ? 0 : owner(f, x));
   const atoll_rt *y = from >= 0 && from < f->made->nodes ? f->made->node[from] : NULL;
-  if (from == -1)
+  if (from == -1 || (!f->reading && from < OF_PLACEMENT))
+    return;
+  if (from < OF_PLACEMENT && rt_exchange_restore(x, (int)(OF_PLACEMENT - from), f->comm))
     return;
   if (!y) {
     fail(f);
@@ -398,6 +403,9 @@ void rt_kept_path(const rt_graph *made, const atoll_rec_params *p, char *path, s
     atoll_digester_add_text(d, p->passes);
     atoll_digester_add_text(d, p->vectorize);
     atoll_digester_add_int(d, p->tile);
+    atoll_digester_add_text(d, p->place);
+    atoll_digester_add_int(d, p->place ? atoll_comm_rank(p->comm) : 0);
+    atoll_digester_add_int(d, p->place ? atoll_comm_size(p->comm) : 1);
     atoll_digester_add_int(d, p->block);
     atoll_digester_add_int(d, p->least);
     atoll_digester_add_int(d, (int64_t)p->budget);
@@ -412,8 +420,9 @@ void rt_kept_path(const rt_graph *made, const atoll_rec_params *p, char *path, s
   atoll_digester_destroy(&d);
 }
 
-void rt_kept_write(const char *path, const rt_graph *made, const rt_graph *g, const rt_schedule *s) {
-  stream f = {.g = (rt_graph *)g, .made = made};
+void rt_kept_write(const char *path, const rt_graph *made, const atoll_comm *comm, const rt_graph *g,
+                   const rt_schedule *s) {
+  stream f = {.g = (rt_graph *)g, .made = made, .comm = comm};
   rt_schedule copy = *s;
   char *data = NULL;
   size_t bytes = 0;
@@ -426,13 +435,13 @@ void rt_kept_write(const char *path, const rt_graph *made, const rt_graph *g, co
   free(data);
 }
 
-int rt_kept_read(const char *path, const rt_graph *made, rt_graph **g, rt_schedule *s) {
+int rt_kept_read(const char *path, const rt_graph *made, const atoll_comm *comm, rt_graph **g, rt_schedule *s) {
   char *data = NULL;
   size_t bytes = 0;
   rt_schedule read = {NULL, NULL};
   if (!rt_sealed_read(path, &data, &bytes))
     return 0;
-  stream f = {.reading = 1, .made = made, .at = data, .end = data + bytes};
+  stream f = {.reading = 1, .made = made, .comm = comm, .at = data, .end = data + bytes};
   if (rt_graph_create(made->syms, made->seed, &f.g) == ATOLL_OK) {
     graph(&f);
     schedule(&f, &read);

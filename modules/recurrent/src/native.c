@@ -1,15 +1,19 @@
-/* A library is looked for in the cache by a digest of all that it depends on: source, compiler with its version, flags,
- * processor. A file that is damaged, which its seal tells, is made again; a cache that cannot be written costs a
+/* A library is looked for in the cache by a digest of all that it depends on: source, compiler, flags, processor. A
+ * compiler is what its words are on this machine: paths, sizes and times, for asking it would take longer than all
+ * else. A file that is damaged, which its seal tells, is made again; a cache that cannot be written costs a
  * compilation each time. Without a compiler, or when it fails, there is no library, and programs are interpreted. */
 #include "native.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <omp.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +21,7 @@
 #include "atoll/digest.h"
 #include "atoll/file.h"
 #include "atoll/log.h"
+#include "emit.h"
 #include "sealed.h"
 
 extern char **environ;
@@ -25,14 +30,14 @@ extern char **environ;
  * looks at errno or floating-point traps. */
 #define DEFAULT_FLAGS "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math "
 
-enum { WORDS = 64 };
+enum { WORDS = 64, UNIT_LEAST = 20000 /* bytes of source, half of which is emitted.h */ };
 
 struct rt_native {
   void *object;
   int users;
 };
 
-/* ---- other programs ---- */
+/* ---- the compiler ---- */
 
 struct command {
   char *copy, *word[WORDS];
@@ -41,35 +46,50 @@ struct command {
 
 static void add_words(struct command *c, char *text) {
   char *state = NULL;
-  for (char *w = strtok_r(text, " \t", &state); w && c->n < WORDS - 8; w = strtok_r(NULL, " \t", &state))
+  for (char *w = strtok_r(text, " \t", &state); w && c->n < WORDS - 12; w = strtok_r(NULL, " \t", &state))
     c->word[c->n++] = w;
 }
 
-/* Runs it with both outputs going to a file; 0 when it ends well. */
-static int run(struct command *c, const char *output) {
-  posix_spawn_file_actions_t actions;
-  pid_t pid;
-  int status = -1;
-  c->word[c->n] = NULL;
-  if (c->n == 0 || posix_spawn_file_actions_init(&actions) != 0)
-    return -1;
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  int failed = posix_spawnp(&pid, c->word[0], &actions, NULL, c->word, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed)
-    return -1;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-    ;
-  return status;
+/* The file that a word names, on PATH if it has no slash, without links; 0: none that can be executed. */
+static int find_program(const char *word, char path[PATH_MAX]) {
+  const char *at = strchr(word, '/') ? "" : getenv("PATH");
+  for (char name[PATH_MAX]; at;) {
+    size_t n = strcspn(at, ":");
+    (void)snprintf(name, sizeof name, "%.*s%s%s", (int)n, at, n ? "/" : "", word);
+    if (access(name, X_OK) == 0 && !atoll_file_is_dir(name) && realpath(name, path))
+      return 1;
+    at = at[n] == ':' ? at + n + 1 : NULL;
+  }
+  return 0;
+}
+
+/* Words that are programs ("ccache cc") are told by their files; 0: the first one is none. */
+static int identify(const char *compiler, atoll_digester *d) {
+  struct command c = {.copy = strdup(compiler)};
+  int found = 0;
+  if (!c.copy)
+    return 0;
+  add_words(&c, c.copy);
+  for (int k = 0; k < c.n && k <= found; k++) {
+    char path[PATH_MAX];
+    struct stat s;
+    if (!find_program(c.word[k], path) || stat(path, &s) != 0)
+      continue;
+    const int64_t file[] = {(int64_t)s.st_size, (int64_t)s.st_mtim.tv_sec, (int64_t)s.st_mtim.tv_nsec};
+    atoll_digester_add_text(d, path);
+    atoll_digester_add(d, file, sizeof file);
+    found++;
+  }
+  free(c.copy);
+  return found > 0;
 }
 
 /* ---- a folder for one compilation ---- */
 
 struct build {
-  char folder[512], source[560], object[560], output[560];
+  char folder[512], source[560], object[560], unit[RT_PARTS][560], output[RT_PARTS][560];
   const char *compiler, *flags;
+  int units; /* compiled side by side */
 };
 
 static int open_build(struct build *b) {
@@ -79,18 +99,21 @@ static int open_build(struct build *b) {
     return 0;
   (void)snprintf(b->source, sizeof b->source, "%s/program.c", b->folder);
   (void)snprintf(b->object, sizeof b->object, "%s/program.so", b->folder);
-  (void)snprintf(b->output, sizeof b->output, "%s/output", b->folder);
+  for (int k = 0; k < RT_PARTS; k++) {
+    (void)snprintf(b->unit[k], sizeof b->unit[k], "%s/unit-%d.o", b->folder, k);
+    (void)snprintf(b->output[k], sizeof b->output[k], "%s/output-%d", b->folder, k);
+  }
   return 1;
 }
 
 static void close_build(const struct build *b) { (void)atoll_file_remove_tree(b->folder); }
 
-/* What the compiler said first, or why there is nothing. */
-static void first_words(const struct build *b, char *why, size_t n) {
+/* What a compiler said first. */
+static void first_words(const char *output, char *why, size_t n) {
   char *text = NULL;
   size_t bytes;
   *why = 0;
-  if (atoll_file_read(b->output, &text, &bytes) == ATOLL_OK && text) {
+  if (atoll_file_read(output, &text, &bytes) == ATOLL_OK && text) {
     const char *from = strstr(text, "error");
     while (from && from > text && from[-1] != '\n')
       from--;
@@ -102,33 +125,71 @@ static void first_words(const struct build *b, char *why, size_t n) {
   free(text);
 }
 
-static int ask_version(const struct build *b, char **text) {
-  size_t bytes;
-  struct command c = {.copy = strdup(b->compiler)};
-  if (!c.copy)
-    return 0;
-  add_words(&c, c.copy);
-  c.word[c.n++] = (char *)"--version";
-  int ok = run(&c, b->output) == 0 && atoll_file_read(b->output, text, &bytes) == ATOLL_OK;
-  free(c.copy);
-  return ok;
+/* Starts it with both outputs going to a file; -1 when that fails. */
+static pid_t spawn(struct command *c, const char *output) {
+  posix_spawn_file_actions_t actions;
+  pid_t pid;
+  c->word[c->n] = NULL;
+  if (c->n == 0 || posix_spawn_file_actions_init(&actions) != 0)
+    return -1;
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  int failed = posix_spawnp(&pid, c->word[0], &actions, NULL, c->word, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return failed ? -1 : pid;
 }
 
-static int compile(const struct build *b) {
+static int ends_well(pid_t pid) {
+  int status = -1;
+  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+    ;
+  return status == 0;
+}
+
+/* The compiler with its flags and what follows, up to NULL. */
+static pid_t start(const struct build *b, const char *const *more, const char *output) {
   struct command c = {.copy = malloc(strlen(b->compiler) + strlen(b->flags) + 2)};
   if (!c.copy)
-    return 0;
+    return -1;
   strcpy(c.copy, b->compiler);
   char *flags = c.copy + strlen(b->compiler) + 1;
   strcpy(flags, b->flags);
   add_words(&c, c.copy);
   add_words(&c, flags);
-  const char *const more[] = {"-std=gnu11", "-fPIC", "-shared", "-o", b->object, b->source, "-lm"};
-  for (size_t k = 0; k < sizeof more / sizeof *more; k++)
-    c.word[c.n++] = (char *)more[k];
-  int ok = run(&c, b->output) == 0;
+  for (; *more; more++)
+    c.word[c.n++] = (char *)*more;
+  pid_t pid = spawn(&c, output);
   free(c.copy);
-  return ok;
+  return pid;
+}
+
+/* The output of what failed, or NULL. */
+static const char *compile_units(const struct build *b) {
+  pid_t pid[RT_PARTS];
+  char which[2][32];
+  const char *failed = NULL;
+  (void)snprintf(which[0], sizeof which[0], "-DRT_UNITS=%d", b->units);
+  for (int k = 0; k < b->units; k++) {
+    (void)snprintf(which[1], sizeof which[1], "-DRT_UNIT=%d", k);
+    pid[k] =
+        start(b, (const char *[]){"-std=gnu11", "-fPIC", "-c", which[0], which[1], "-o", b->unit[k], b->source, NULL},
+              b->output[k]);
+  }
+  for (int k = 0; k < b->units; k++)
+    failed = ends_well(pid[k]) ? failed : b->output[k];
+  return failed;
+}
+
+static const char *compile(const struct build *b) {
+  const char *more[RT_PARTS + 8] = {"-std=gnu11", "-fPIC", "-shared", "-o", b->object}, *failed = NULL;
+  int n = 5;
+  if (b->units > 1)
+    failed = compile_units(b);
+  for (int k = 0; k < b->units; k++)
+    more[n++] = b->units > 1 ? b->unit[k] : b->source;
+  more[n] = "-lm";
+  return failed ? failed : ends_well(start(b, more, b->output[0])) ? NULL : b->output[0];
 }
 
 /* ---- the cache ---- */
@@ -143,20 +204,22 @@ static void publish(const char *path, const char *object) {
   free(data);
 }
 
-static atoll_err cache_name(const struct build *b, const char *version, const char *source, size_t bytes, char *path,
-                            size_t n) {
+/* 0: there is no such compiler. */
+static int cache_name(const struct build *b, const char *source, size_t bytes, char *path, size_t n) {
   atoll_digester *d = NULL;
   char processor[192], digest[33], name[64];
-  ATOLL_TRY(atoll_digester_create(&d));
+  if (atoll_digester_create(&d) != ATOLL_OK)
+    return 0;
+  const int known = identify(b->compiler, d);
   atoll_digester_add_text(d, b->compiler);
-  atoll_digester_add_text(d, version);
   atoll_digester_add_text(d, b->flags);
   atoll_digester_add_text(d, atoll_cache_processor(processor, sizeof processor));
   atoll_digester_add(d, source, bytes);
   (void)snprintf(name, sizeof name, "program-%s.so", atoll_digest_text(atoll_digester_value(d), digest));
   atoll_digester_destroy(&d);
-  atoll_cache_path(path, n, name);
-  return ATOLL_OK;
+  if (known)
+    atoll_cache_path(path, n, name);
+  return known;
 }
 
 /* ---- ---- */
@@ -168,37 +231,43 @@ static void *load(const char *path, char *why, size_t n) {
   return object;
 }
 
-static void *obtain(const struct build *b, const char *source, size_t bytes, char *why, size_t n) {
-  char path[4096] = "", *version = NULL;
+/* Compiled anew, and kept at path if there is one. */
+static void *make(struct build *b, const char *source, size_t bytes, const char *path, char *why, size_t n) {
+  char words[400];
   void *object = NULL;
-  if (!ask_version(b, &version)) {
-    (void)snprintf(why, n, "compiler '%s' does not run", b->compiler);
-    free(version);
+  const char *failed;
+  if (!open_build(b)) {
+    (void)snprintf(why, n, "no folder for compiling: %s", strerror(errno));
     return NULL;
-  }
-  if (cache_name(b, version, source, bytes, path, sizeof path) != ATOLL_OK)
-    *path = 0;
-  free(version);
-  if (*path && rt_sealed_read(path, NULL, NULL) && (object = load(path, why, n))) {
-    (void)snprintf(why, n, "from %s", path);
-    return object;
   }
   if (atoll_file_publish(b->source, source, bytes) != ATOLL_OK) {
     (void)snprintf(why, n, "%s", atoll_err_message());
-    return NULL;
-  }
-  if (!compile(b)) {
-    char words[400];
-    first_words(b, words, sizeof words);
+  } else if ((failed = compile(b))) {
+    first_words(failed, words, sizeof words);
     (void)snprintf(why, n, "compiler '%s' failed: %s", b->compiler, words);
-    return NULL;
+  } else {
+    object = load(b->object, why, n);
   }
-  object = load(b->object, why, n);
   if (object && *path)
     publish(path, b->object);
   if (object)
     (void)snprintf(why, n, "compiled by '%s %s'", b->compiler, b->flags);
+  close_build(b);
   return object;
+}
+
+static void *obtain(struct build *b, const char *source, size_t bytes, char *why, size_t n) {
+  char path[4096] = "";
+  void *object;
+  if (!cache_name(b, source, bytes, path, sizeof path)) {
+    (void)snprintf(why, n, "compiler '%s' does not run", b->compiler);
+    return NULL;
+  }
+  if (*path && rt_sealed_read(path, NULL, NULL) && (object = load(path, why, n))) {
+    (void)snprintf(why, n, "from %s", path);
+    return object;
+  }
+  return make(b, source, bytes, path, why, n);
 }
 
 static const char *chosen(const char *given, const char *variable, const char *otherwise) {
@@ -206,9 +275,17 @@ static const char *chosen(const char *given, const char *variable, const char *o
   return given ? given : set ? set : otherwise;
 }
 
+/* As many translation units as processors can compile at once, if there is something to divide. */
+static int units_of(size_t bytes) {
+  int most = omp_get_num_procs();
+  most = most < RT_PARTS ? most : RT_PARTS;
+  return bytes < UNIT_LEAST || most < 2 ? 1 : most;
+}
+
 atoll_err rt_native_create(const char *source, size_t bytes, const char *compiler, const char *flags, int threads,
-                           rt_native **out, char *why, size_t n) {
+                           int divide, rt_native **out, char *why, size_t n) {
   struct build b = {
+      .units = divide ? units_of(bytes) : 1,
       .compiler = chosen(compiler, "ATOLL_CC", "cc"),
       .flags = chosen(flags, "ATOLL_CFLAGS", threads ? DEFAULT_FLAGS "-fopenmp" : DEFAULT_FLAGS "-fopenmp-simd")};
   *out = NULL;
@@ -219,12 +296,7 @@ atoll_err rt_native_create(const char *source, size_t bytes, const char *compile
   rt_native *lib = calloc(1, sizeof *lib);
   if (!lib)
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
-  if (open_build(&b)) {
-    lib->object = obtain(&b, source, bytes, why, n);
-    close_build(&b);
-  } else {
-    (void)snprintf(why, n, "no folder for compiling: %s", strerror(errno));
-  }
+  lib->object = obtain(&b, source, bytes, why, n);
   atoll_err_clear();
   lib->users = 1;
   if (lib->object) {

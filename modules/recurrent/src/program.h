@@ -14,8 +14,10 @@ struct atoll_rec_program {
   char *offload;     /* folder for what the budget has no room for; NULL: none */
   rt_native *native; /* NULL: interpreted */
   rt_entry entry;
-  rt_device *device; /* where its kernels run; NULL: it has none */
-  int64_t last_peak; /* -1: it has not run */
+  rt_device *device;      /* where its kernels run; NULL: it has none */
+  int64_t last_peak;      /* -1: it has not run */
+  char *away;             /* per node: what a run with these bounds puts away; NULL: not known */
+  int64_t bound[RT_DIMS]; /* of `away` */
   char engine[768];
 };
 

@@ -61,6 +61,21 @@ static atoll_err over_ranks(void *user, const int64_t *point, const atoll_rt_vie
 
 int rt_is_exchange(const atoll_rt *x) { return x->op == RT_CALL && x->fn == over_ranks; }
 
+int rt_exchange_number(const atoll_rt *x, const atoll_comm *comm) {
+  const struct reduction *r = rt_is_exchange(x) ? x->user : NULL;
+  return !r || r->comm != comm ? 0 : r->op == MPI_SUM ? 1 : 2;
+}
+
+int rt_exchange_restore(atoll_rt *x, int number, const atoll_comm *comm) {
+  struct reduction *r = comm && (number == 1 || number == 2) ? rt_alloc(x->g, sizeof *r) : NULL;
+  if (!r)
+    return 0;
+  *r = (struct reduction){comm, number == 1 ? MPI_SUM : MPI_MAX, NULL};
+  x->fn = over_ranks;
+  x->user = r;
+  return 1;
+}
+
 atoll_err rt_exchange_send(const atoll_rt *x, const atoll_rt_view *in, const atoll_rt_view *out) {
   return send(x->user, in, out);
 }

@@ -179,6 +179,7 @@ typedef struct runtime {
   int64_t bound[RT_DIMS];
   const void **input;
   void **pad; /* per node: one value of its padding */
+  int64_t pad_bytes;
   atoll_err err;
 } runtime;
 
@@ -576,6 +577,7 @@ static atoll_err fill_pads(runtime *rt) {
     rt->pad[i] = allocate(rt->pool.device, (count + 1) * (int64_t)atoll_dtype_bytes(x->dtype));
     if (!rt->pad[i])
       return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory for a value of %lld elements", (long long)count);
+    rt->pad_bytes += count * (int64_t)atoll_dtype_bytes(x->dtype);
     for (int64_t k = 0; k < count; k++)
       rt_store(x->dtype, rt->pad[i], k, rt_round(x->dtype, x->pad));
   }
@@ -746,7 +748,7 @@ atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_param
   }
   if (err == ATOLL_OK && rt.pool.now != 0)
     err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt.pool.now);
-  *peak = rt.pool.peak;
+  *peak = rt.pool.peak + rt.pad_bytes;
   destroy(&rt);
   return err;
 }

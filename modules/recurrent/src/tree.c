@@ -404,6 +404,24 @@ static atoll_err account(void *arg, const rt_tree *t, const atoll_rt *x, const i
   return ATOLL_OK;
 }
 
+atoll_err rt_pad_bytes(const rt_graph *g, const int64_t bound[RT_DIMS], int64_t *bytes) {
+  rt_env env = {{0}, {0}, {0}, {0}};
+  memcpy(env.bound, bound, sizeof env.bound);
+  *bytes = 0;
+  for (int i = 0; i < g->nodes; i++) {
+    const atoll_rt *x = g->node[i];
+    int64_t extent, each = x ? (int64_t)atoll_dtype_bytes(x->dtype) : 0;
+    if (!x || !x->padded)
+      continue;
+    for (int k = 0; k < x->axes; k++) {
+      ATOLL_TRY(rt_eval(g, x->shape[k], &env, &extent));
+      each *= extent;
+    }
+    *bytes += each;
+  }
+  return ATOLL_OK;
+}
+
 static atoll_err take_account(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], const char *away,
                               struct account *out) {
   const size_t n = (size_t)g->nodes + 1;
@@ -422,6 +440,9 @@ static atoll_err take_account(const rt_graph *g, const rt_tree *tree, const int6
     err = rt_members_create(g, &a.m);
   if (err == ATOLL_OK)
     err = rt_blocks_create(g, &a.blocks);
+  if (err == ATOLL_OK)
+    err = rt_pad_bytes(g, bound, &a.now);
+  a.peak = a.now;
   if (err == ATOLL_OK)
     err = rt_tree_walk(g, tree, &env, account, &a);
   rt_blocks_destroy(&a.blocks);

@@ -94,8 +94,10 @@ static inline int rt_is_donated(const char *away, int from, int to) { return !aw
 /* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. away: per node,
  * whether its values are put away where the tree says so. */
 atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree, const char *away);
-/* Most bytes of values at any time, by walking the schedule: values, or blocks of them, without temporaries inside of
- * groups, and without what is away. */
+/* Of the values that pads are (atoll_rt.pad), which a run keeps all the time. */
+atoll_err rt_pad_bytes(const rt_graph *g, const int64_t bound[RT_DIMS], int64_t *bytes);
+/* Most bytes of values at any time, by walking the schedule: pads, and values or blocks of them, without temporaries
+ * inside of groups, and without what is away. */
 atoll_err rt_tree_peak_bytes(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS], const char *away,
                              int64_t *peak);
 /* Which nodes' values must be put away for the peak to be at most `memory`: none if it is anyway. Those that take most

@@ -53,6 +53,28 @@ static void what_was_compiled_is_used_again(void **state) {
   assert_engine(WITH(.flags = "-O0"), "compiled: compiled by 'cc -O0'");
 }
 
+/* A compiler is another one when its file is. */
+static void another_compiler_compiles_anew(void **state) {
+  (void)state;
+  char path[1024];
+  static const char script[] = "#!/bin/sh\nexec cc \"$@\"\n";
+  assert_ok(atoll_path_join(path, sizeof path, folder, "wrapper"));
+  assert_ok(atoll_file_publish(path, script, sizeof script - 1));
+  assert_int_equal(chmod(path, 0700), 0);
+  assert_engine(WITH(.compiler = path, .flags = "-O0"), "compiled: compiled by");
+  assert_engine(WITH(.compiler = path, .flags = "-O0"), "compiled: from ");
+  const struct timespec then = {.tv_sec = time(NULL) - 1000};
+  assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){then, then}, 0), 0);
+  assert_engine(WITH(.compiler = path, .flags = "-O0"), "compiled: compiled by");
+  /* Of several words, those that are programs count: here both are. */
+  char both[1200];
+  (void)snprintf(both, sizeof both, "env %s", path);
+  assert_engine(WITH(.compiler = both, .flags = "-O0"), "compiled: compiled by");
+  assert_engine(WITH(.compiler = both, .flags = "-O0"), "compiled: from ");
+  assert_int_equal(utimensat(AT_FDCWD, path, NULL, 0), 0);
+  assert_engine(WITH(.compiler = both, .flags = "-O0"), "compiled: compiled by");
+}
+
 /* Cut short, and with a byte that is not what it was. */
 static void damaged_files_are_made_again(void **state) {
   (void)state;
@@ -226,6 +248,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(without_a_compiler_programs_are_interpreted),
       TEST(what_was_compiled_is_used_again),
+      TEST(another_compiler_compiles_anew),
       TEST(damaged_files_are_made_again),
       TEST(what_is_kept_is_bounded),
       TEST(kept_schedules_are_those_of_passes),

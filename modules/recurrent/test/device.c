@@ -7,6 +7,7 @@
 
 enum { SEEDS = 12, COMPILED = 3, D = 12, H = 4, HK = 2, DH = 4, V = 20, L = 2, B = 2, T = 11 };
 
+#define QUICK "-O1 -ffp-contract=off"
 static const char *const gpus[] = {"cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
 
 static void agree(const char *what, const test_log *expected, const test_log *got, double tolerance) {
@@ -30,8 +31,8 @@ static int is_there(atoll_err err) {
 
 static void random_programs(void **state) {
   static test_log expected[SEEDS][RANDOM_LOGS], got[SEEDS][RANDOM_LOGS];
-  static const atoll_rec_params choice[] = {{.device = "async", .flags = "-O1 -ffp-contract=off", .block = 2},
-                                            {.device = "async", .flags = "-O1 -ffp-contract=off", .vectorize = "b,l"}};
+  static const atoll_rec_params choice[] = {{.device = "async", .flags = QUICK, .block = 2},
+                                            {.device = "async", .flags = QUICK, .vectorize = "b,l"}};
   atoll_rec *c[SEEDS];
   atoll_rec_program *program[SEEDS];
   atoll_rec_binding b[4];
@@ -135,8 +136,8 @@ static void a_language_model(void **state) {
   atoll_rec *c = llama(expected);
   assert_ok(atoll_rec_interpret(c, b, n));
   atoll_rec_destroy(&c);
-  run_llama(&(atoll_rec_params){.device = "async", .vectorize = "b"}, expected);
-  run_llama(&(atoll_rec_params){.device = "async", .vectorize = "b", .block = 4}, expected);
+  run_llama(&(atoll_rec_params){.device = "async", .vectorize = "b", .flags = QUICK}, expected);
+  run_llama(&(atoll_rec_params){.device = "async", .vectorize = "b", .block = 4, .flags = QUICK}, expected);
   run_llama(&(atoll_rec_params){.device = "cuda", .vectorize = "b", .block = 4}, expected);
 }
 
@@ -170,7 +171,7 @@ static void learns(void **state) {
     atoll_rec_program *program = NULL;
     memset(got, 0, sizeof got);
     c = learning(got);
-    if (is_there(atoll_rec_compile(c, &(atoll_rec_params){.device = device[k]}, &program))) {
+    if (is_there(atoll_rec_compile(c, &(atoll_rec_params){.device = device[k], .flags = QUICK}, &program))) {
       assert_ok(atoll_rec_run(program, b, 1));
       for (int i = 0; i < 2; i++)
         agree(device[k], &expected[i], &got[i], 1e-4);

@@ -100,9 +100,10 @@ static void run(builder *make, int64_t bound, const char *compiler, test_log *lo
   assert_non_null(out);
   assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = compiler}, &p));
   assert_int_equal(strncmp(atoll_rec_engine(p), "compiled", 8) == 0, compiler == NULL);
-  atoll_rec_program_print(p, out);
+  assert_ok(atoll_rec_report(p, b, 3, out));
   fclose(out);
   *pads = count(text, "padded with");
+  assert_int_equal(count(text, "\npads 32 bytes\n"), *pads); /* N f64 */
   *cases = count(text, "= MERGE");
   free(text);
   assert_ok(atoll_rec_run(p, b, 3));

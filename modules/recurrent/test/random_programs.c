@@ -1,65 +1,110 @@
-/* Random programs through the interpreter by demand and through the interpreter of their schedules, for several choices
- * of passes. The executor of schedules refuses statements whose inputs are not there, so the executed order is checked
- * too.
+/* Random programs through the interpreter by demand and through the interpreter of their schedules: each pass alone,
+ * several together, and under budgets for which values are put away. The executor of schedules refuses statements whose
+ * inputs are not there, so the executed order is checked too.
  *
- * Arguments: first seed, number of seeds. A failing seed is printed. */
+ * Arguments: first seed, number of seeds, "small" or "large" programs. A failing seed is printed. */
+#include <unistd.h>
+
 #include "random_program.h"
 
 static uint64_t first_seed = 1;
 static int seeds = 150;
+static char folder[] = "random-XXXXXX";
 enum { ISL = 3000000 }; /* operations: enough for small programs */
 
-static void compare(uint64_t seed, const atoll_rec_params *params, const char *what) {
-  test_log expected[RANDOM_LOGS] = {{0}}, got[RANDOM_LOGS] = {{0}};
+/* The peak, or -1 when the budget does not suffice, which is all that may go wrong. */
+static int64_t run(uint64_t seed, const atoll_rec_params *params, const char *what, test_log *got) {
   atoll_rec_binding b[4];
+  int64_t peak = -1, told = -1;
   int n = random_bindings(seed, b);
   atoll_rec_program *program = NULL;
-  atoll_rec *c = random_make(seed, expected);
-  atoll_err err = atoll_rec_interpret(c, b, n);
-  if (err != ATOLL_OK)
-    fail_msg("seed %" PRIu64 ": %s", seed, atoll_err_message());
-  atoll_rec_destroy(&c);
-  c = random_make(seed, got);
   atoll_rec_params interpreted = *params;
+  atoll_rec *c = random_make(seed, got);
   interpreted.compiler = "";
-  err = atoll_rec_compile(c, &interpreted, &program);
+  atoll_err err = atoll_rec_compile(c, &interpreted, &program);
   if (err == ATOLL_OK)
     err = atoll_rec_run(program, b, n);
-  if (err != ATOLL_OK)
+  if (err == ATOLL_OK)
+    err = atoll_rec_last_peak(program, &peak);
+  if (err == ATOLL_OK)
+    err = atoll_rec_peak_bytes(program, b, n, &told);
+  if (err != ATOLL_OK && !(err == ATOLL_NOMEM && params->memory))
     fail_msg("seed %" PRIu64 ", %s: %s", seed, what, atoll_err_message());
-  for (int k = 0; k < RANDOM_LOGS; k++) {
+  if (params->memory && told > params->memory)
+    fail_msg("seed %" PRIu64 ", %s: %lld of %lld bytes", seed, what, (long long)told, (long long)params->memory);
+  atoll_rec_program_destroy(&program);
+  atoll_rec_destroy(&c);
+  return err == ATOLL_OK ? peak : -1;
+}
+
+static int64_t compare(uint64_t seed, const test_log *expected, const atoll_rec_params *params, const char *what) {
+  test_log got[RANDOM_LOGS] = {{0}};
+  int64_t peak = run(seed, params, what, got);
+  for (int k = 0; peak >= 0 && k < RANDOM_LOGS; k++) {
     assert_int_equal(expected[k].n, got[k].n);
     for (int i = 0; i < got[k].n; i++)
       if (!(fabs(expected[k].v[i] - got[k].v[i]) < 1e-9))
         fail_msg("seed %" PRIu64 ", %s: sink %d element %d is %.17g, expected %.17g", seed, what, k, i, got[k].v[i],
                  expected[k].v[i]);
   }
-  atoll_rec_program_destroy(&program);
+  return peak;
+}
+
+static void interpret(uint64_t seed, test_log *expected) {
+  atoll_rec_binding b[4];
+  int n = random_bindings(seed, b);
+  atoll_rec *c = random_make(seed, expected);
+  if (atoll_rec_interpret(c, b, n) != ATOLL_OK)
+    fail_msg("seed %" PRIu64 ": %s", seed, atoll_err_message());
   atoll_rec_destroy(&c);
 }
 
 static void schedules_keep_the_meaning(void **state) {
+  static const atoll_rec_params way[] = {
+      {.passes = ""},
+      {.passes = "simplify"},
+      {.passes = "tile", .tile = 2},
+      {.passes = "vectorize", .vectorize = "b"},
+      {.passes = "lift"},
+      {.passes = "pads"},
+      {.passes = "groups"},
+      {.passes = "donate"},
+      {.passes = "simplify,groups", .budget = ISL},
+      {.tile = 2, .block = 2},
+      {.vectorize = "b,l"},
+  };
   (void)state;
   for (int k = 0; k < seeds; k++) {
+    static test_log expected[RANDOM_LOGS];
     uint64_t seed = first_seed + (uint64_t)k;
-    compare(seed, &(atoll_rec_params){.passes = ""}, "no optional passes");
-    compare(seed, &(atoll_rec_params){.passes = "simplify"}, "simplify");
-    compare(seed, &(atoll_rec_params){.passes = "simplify,groups"}, "groups");
-    compare(seed, &(atoll_rec_params){.passes = "simplify,groups", .budget = ISL}, "order by isl");
-    compare(seed, &(atoll_rec_params){.passes = "lift"}, "lift");
-    compare(seed, &(atoll_rec_params){.vectorize = "b"}, "vectorize b");
-    compare(seed, &(atoll_rec_params){.vectorize = "b,l"}, "vectorize b and l");
+    int64_t peak = 0;
+    memset(expected, 0, sizeof expected);
+    interpret(seed, expected);
+    for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
+      char what[64];
+      (void)snprintf(what, sizeof what, "way %d, passes '%s'", (int)w, way[w].passes ? way[w].passes : "all");
+      peak = compare(seed, expected, &way[w], what);
+    }
+    for (int part = 1; part < 4; part++) /* of what the last way needs */
+      (void)compare(seed, expected,
+                    &(atoll_rec_params){.vectorize = "b,l", .memory = 1 + peak * part / 4, .offload = folder},
+                    "under a budget");
   }
 }
 
 int main(int argc, char **argv) {
-  if (argc == 3) {
+  if (argc == 4) {
     first_seed = strtoull(argv[1], NULL, 10);
     seeds = atoi(argv[2]);
+    if (strcmp(argv[3], "small") == 0)
+      random_steps = (random_range){1, 3};
   }
+  if (!mkdtemp(folder))
+    return 1;
   printf("seeds %" PRIu64 " to %" PRIu64 "\n", first_seed, first_seed + (uint64_t)seeds - 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(schedules_keep_the_meaning),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  return rmdir(folder) != 0 || failed; /* nothing is left there */
 }

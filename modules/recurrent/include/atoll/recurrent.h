@@ -305,7 +305,8 @@ ATOLL_API const char *atoll_rec_engine(const atoll_rec_program *program);
 /** Executes the schedule. Errors as of atoll_rec_interpret(). The results of a program depend on its bindings alone;
  * compiled and interpreted ones agree but for rounding: see atoll_rec_params.flags. */
 ATOLL_API atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
-/** Most bytes that values (not inputs) occupy at any time of a run, exactly, by walking the schedule. */
+/** Most bytes that values (not inputs) occupy at any time of a run, pads among them, exactly, by walking the schedule.
+ */
 ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                          int64_t *peak);
 /** The same as counted by the last run that succeeded; USAGE before one. */
@@ -313,7 +314,7 @@ ATOLL_API atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_
 
 /** Graph, schedule, and one line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of
  * t, 16", "points, 40"; "... of blocks of 128" counts blocks), bytes of all its slots, and the tensor whose storage it
- * takes over, if any; then the exact peak. */
+ * takes over, if any; the bytes of pads, if any; then the exact peak. */
 ATOLL_API atoll_err atoll_rec_report(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                      FILE *out);
 

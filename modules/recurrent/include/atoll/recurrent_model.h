@@ -20,9 +20,14 @@ typedef struct atoll_rec_model_params {
   int64_t window; /* tokens that a token attends to, itself included; 0: all before it */
   int64_t block;  /* positions of a block of keys and values in memory; 0: each for itself */
   const atoll_comm
-      *comm;       /* NULL, or keys and values are dealt out over its ranks in tiles of `block` (of 128 if that is
-                      0): a rank keeps its part of them, all make the same texts. Borrowed for the life of *out */
-  int threads;     /* of a run; 0: one */
+      *comm;          /* NULL, or keys and values are dealt out over its ranks in tiles of `block` (of 128 if that is
+                         0): a rank keeps its part of them, all make the same texts. Borrowed for the life of *out */
+  int threads;        /* of a run; 0: one */
+  const char *device; /* see atoll_rec_params; also where weights are copied to for a run */
+  /* Of weights and values; with a folder `offload`, values that it has no room for are put away there, else longer runs
+   * are refused. 0: no limit. The folder is borrowed for creating. */
+  int64_t memory;
+  const char *offload;
   FILE *trace;     /* see atoll_rec_params */
   int interpreted; /* bool: without a compiler; slow */
 } atoll_rec_model_params;
@@ -30,7 +35,8 @@ typedef struct atoll_rec_model_params {
 typedef struct atoll_rec_model atoll_rec_model;
 
 /** m, choose's user: borrowed for the life of *out, owned. Weights are not set. UNSUPPORTED: a family that does not
- *  predict the next token, rotary positions that are scaled. */
+ *  predict the next token, rotary positions that are scaled. NOMEM: weights alone need more than `memory`. Of a device:
+ *  the errors of atoll_rec_compile(). */
 ATOLL_API atoll_err atoll_rec_model_create(const atoll_model *m, const atoll_rec_model_params *params,
                                            atoll_rec_choose choose, void *user, atoll_rec_model **out);
 ATOLL_API void atoll_rec_model_destroy(atoll_rec_model **r);
