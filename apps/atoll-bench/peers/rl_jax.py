@@ -91,9 +91,10 @@ def program(jax, a, algorithm, environments, length):
     def train(key):
         parameters = layers(jax, key, a.observation, a.hidden, outputs)
         zero = jax.tree.map(jnp.zeros_like, parameters)
-        return jax.lax.scan(iteration, (parameters, (zero, zero), 1), jax.random.split(key, a.iterations))[1]
+        return jax.lax.scan(iteration, (parameters, (zero, zero), 1), jax.random.split(key, a.iterations))
 
-    return lambda: train(jax.random.key(1)).block_until_ready()
+    # What was learnt is a result too: of a single iteration XLA would leave learning out.
+    return lambda: jax.block_until_ready(train(jax.random.key(1)))[1]
 
 
 def main():

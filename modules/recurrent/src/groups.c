@@ -193,6 +193,71 @@ static void follow_readers(rt_graph *g) {
   }
 }
 
+/* ---- values that can wait ---- */
+
+/* Whether a node of this group reads src at its own point. */
+static int reads_here(const struct fusion *a, const atoll_rt *src, int head) {
+  for (int i = head; i >= 0; i = a->next[i]) {
+    const atoll_rt *y = a->g->node[i];
+    for (int k = 0; k < y->inputs; k++)
+      if (y->in[k].src == src->id && rt_head(y) == head && rt_is_identity(a->g, &y->in[k]))
+        return 1;
+  }
+  return 0;
+}
+
+/* Whether all that reads x is in this group, or waits already (its mark is that of this search). */
+static int is_for(const struct fusion *a, const atoll_rt *x, int head) {
+  int readers = 0;
+  for (int i = 0; i < a->g->nodes; i++)
+    for (int k = 0; a->g->node[i] && k < a->g->node[i]->inputs; k++) {
+      const atoll_rt *y = a->g->node[i];
+      if (y->in[k].src != x->id)
+        continue;
+      if (!rt_is_identity(a->g, &y->in[k]) || (rt_head(y) != head && a->mark[i] != a->search))
+        return 0;
+      readers++;
+    }
+  return readers > 0;
+}
+
+/* Marks x, and what is computed for it alone, when all of it can be computed in this group from what the group reads
+ * anyhow. */
+static int can_wait(struct fusion *a, const atoll_rt *x, int head) {
+  const rt_graph *g = a->g;
+  const atoll_rt *to = g->node[head];
+  if ((!rt_is_element(x->op) && x->op != RT_RESHAPE) || x->dims != to->dims || x->where != to->where ||
+      a->head[x->id] || !is_for(a, x, head))
+    return 0;
+  a->mark[x->id] = a->search;
+  for (int k = 0; k < x->inputs; k++) {
+    const atoll_rt *src = rt_src(g, &x->in[k]);
+    const int there = src->op == RT_CONST || rt_head(src) == head || a->mark[src->id] == a->search;
+    if (!rt_is_identity(g, &x->in[k]) || (!there && !reads_here(a, src, head) && !can_wait(a, src, head)))
+      return 0;
+  }
+  return 1;
+}
+
+/* A value that only another group reads is computed there, when that group reads the operands at the same point anyhow:
+ * of y = tanh(x), which a gradient looks at long after it was made, 1 - y y is not kept besides. */
+static void put_off(struct fusion *a) {
+  rt_graph *g = a->g;
+  for (int i = 0; i < g->nodes; i++)
+    for (int k = 0; g->node[i] && k < g->node[i]->inputs; k++) {
+      const int head = rt_head(g->node[i]);
+      const atoll_rt *x = rt_src(g, &g->node[i]->in[k]);
+      if (!a->head[head] || !x->group || rt_head(x) == head)
+        continue;
+      a->search++;
+      if (!can_wait(a, x, head))
+        continue;
+      for (int j = 0; j < g->nodes; j++)
+        if (g->node[j] && a->mark[j] == a->search)
+          g->node[j]->group = head + 1;
+    }
+}
+
 static atoll_err fuse(struct fusion *a) {
   rt_graph *g = a->g;
   follow_readers(g);
@@ -218,6 +283,7 @@ static atoll_err fuse(struct fusion *a) {
     if (fusible(x) && !a->head[x->id])
       place(a, x);
   }
+  put_off(a);
   return ATOLL_OK;
 }
 

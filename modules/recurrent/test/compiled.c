@@ -5,13 +5,9 @@
 
 #include "random_program.h"
 
-enum {
-  BATCH = 40,
-  CHOICES = 6,
-  BUDGET = 700 /* bytes: less than most of these programs need, enough to put values away */
-};
+enum { BATCH = 40, CHOICES = 6, BUDGET = 100 /* bytes, of these programs' hundreds */ };
 static uint64_t first_seed = 1;
-static int seeds = 200, large, refused;
+static int seeds = 200, large, refused, helped;
 static char folder[] = "compiled-XXXXXX";
 
 /* Choices of passes, by seed. Programs this small run in no time: what counts is the compiler's, which is several times
@@ -35,6 +31,18 @@ static void check(uint64_t seed, const test_log *expected, const test_log *got) 
         fail_msg("seed %" PRIu64 ": sink %d element %d is %.17g, expected %.17g", seed, k, i, got[k].v[i],
                  expected[k].v[i]);
   }
+}
+
+static int puts_away(const atoll_rec_program *p, const atoll_rec_binding *b, int n) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  assert_non_null(f);
+  assert_ok(atoll_rec_report(p, b, n, f));
+  fclose(f);
+  int found = strstr(text, "put away between uses") != NULL;
+  free(text);
+  return found;
 }
 
 /* Seeds first, first + CHOICES ...: of one choice of passes. */
@@ -65,6 +73,7 @@ static void run_batch(uint64_t first, int n, const atoll_rec_params *params) {
       fail_msg("seed %" PRIu64 ": %s", seed, atoll_err_message());
     refused += err != ATOLL_OK;
     if (err == ATOLL_OK) {
+      helped += params->memory && puts_away(program[k], b, bindings);
       check(seed, expected[k], got[k]);
       assert_ok(atoll_rec_peak_bytes(program[k], b, bindings, &peak));
       assert_ok(atoll_rec_last_peak(program[k], &most));
@@ -86,8 +95,8 @@ static void compiled_programs_agree(void **state) {
       run_batch(first_seed + (uint64_t)from, n < BATCH ? n : BATCH, &p);
     }
   }
-  print_message("%d programs needed more than %d bytes\n", refused, BUDGET);
-  assert_true(refused < seeds / CHOICES / 2);
+  print_message("%d programs put values away, %d needed more than %d bytes even so\n", helped, refused, BUDGET);
+  assert_true(seeds < 20 * CHOICES || helped > 0);
 }
 
 int main(int argc, char **argv) {

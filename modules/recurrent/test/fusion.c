@@ -5,7 +5,7 @@
 
 #include "recurrent_test.h"
 
-enum { WIDTH = 64, BATCH = 32, T = 5, ARRAYS = 8 };
+enum { WIDTH = 64, BATCH = 32, T = 12, ARRAYS = 8 };
 
 static int count(const char *text, const char *what) {
   int n = 0;
@@ -55,11 +55,50 @@ static void layers_and_their_gradients_are_one_statement(void **state) {
     for (int i = 0; i < got[k].n; i++)
       assert_true(fabs(expected[k].v[i] - got[k].v[i]) < 1e-6);
   char *schedule = strstr(text, "== schedule"), *code = strstr(schedule, "== C");
-  char *statement = strstr(code, "static int s0_"), *end = strstr(statement, "\n}\n");
+  char *statement = strstr(code, "RT_FUNCTION int s0_"), *end = strstr(statement, "\n}\n");
   code[0] = end[0] = 0;
   assert_int_equal(count(schedule, "execute "), 7); /* this one, two sums and their cases, two sinks */
   assert_int_equal(count(statement, "= (float *)r"), ARRAYS);
   free(text);
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
+/* A sum over t from the end on, which weighs gradients: they wait for it. */
+static atoll_rec *later(test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F32, "t", ATOLL_SHAPE(BATCH, WIDTH)), *grad;
+  atoll_rt *w = atoll_rec_input(c, "w", ATOLL_F32, "", ATOLL_SHAPE(WIDTH, WIDTH));
+  atoll_rt *y = atoll_rt_tanh(atoll_rt_matmul(x, w)), *sum = atoll_rt_mean_all(atoll_rt_square(y));
+  atoll_rt *g = atoll_rec_tensor(c, "g", ATOLL_F32, "t", ATOLL_SCALAR);
+  atoll_rt_def(g, "t==T-1", sum);
+  atoll_rt_def(g, "true", atoll_rt_add(sum, atoll_rt_at(g, "t=t+1")));
+  atoll_rt *loss = atoll_rt_mul(atoll_rt_mean_all(y), atoll_rt_detach(g));
+  atoll_rt_gradients(atoll_rt_mean(atoll_rt_at(loss, "t=0:T"), 0), 1, &w, &grad);
+  atoll_rt_sink(atoll_rt_sum(grad, 0), "gradient", test_collect, log);
+  return c;
+}
+
+/* What a gradient makes of a layer's y alone, 1 - y y, is made when it is used: until then y is kept, and nothing
+ * besides. */
+static void gradients_that_wait_keep_one_array(void **state) {
+  (void)state;
+  static test_log expected, got;
+  const atoll_rec_binding b[] = {{"T", T, NULL}, {"x", 0, numbers}, {"w", 0, numbers + 5}};
+  int64_t peak;
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = later(&expected);
+  assert_ok(atoll_rec_interpret(c, b, 3));
+  atoll_rec_destroy(&c);
+  c = later(&got);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.flags = "-O1 -ffp-contract=off"}, &p));
+  assert_ok(atoll_rec_run(p, b, 3));
+  assert_ok(atoll_rec_last_peak(p, &peak));
+  print_message("%d arrays of %d bytes, %" PRId64 " at most\n", T, BATCH * WIDTH * 4, peak);
+  assert_true(peak < (T + 3) * BATCH * WIDTH * 4 + 3 * WIDTH * WIDTH * 4);
+  for (int i = 0; i < got.n; i++)
+    assert_true(fabs(expected.v[i] - got.v[i]) < 1e-6);
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
 }
@@ -96,6 +135,7 @@ static void mathematics_in_float_is_close(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layers_and_their_gradients_are_one_statement),
+      cmocka_unit_test(gradients_that_wait_keep_one_array),
       cmocka_unit_test(mathematics_in_float_is_close),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
