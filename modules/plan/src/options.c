@@ -56,10 +56,11 @@ static const atoll_opt_def defs[] = {
      "How stages on several tensor ranks do their MLP: each rank a part of every matrix, or each matrix on a rank of "
      "its own and products pipelined by tiles, of which idle ranks take others' (cta), or only their own, so that no "
      "rank reads another's weights (cta_own)."},
-    {"pack_weights", ATOLL_OPT_ENUM, FIELD(pack_weights), "no", "auto|no", "",
+    {"pack_weights", ATOLL_OPT_ENUM, FIELD(pack_weights), "auto", "auto|yes|no", "",
      "Keep weights in the order in which products read them, from one micro-batch to the next, instead of bringing "
-     "them into it for each: twice as much memory again as the weights take in f32, the same results. auto: where a "
-     "rank has several micro-batches in a step, memory for it, and products that can."},
+     "them into it for each: twice as much memory again as the weights take in f32, the same results. yes: where a "
+     "rank has several micro-batches in a step, memory for it, and products that can; auto: if these have few tokens, "
+     "too."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };

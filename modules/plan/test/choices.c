@@ -51,18 +51,19 @@ static int stages_packed(made *x, int64_t micro_batch, int pack_weights, int64_t
   return n;
 }
 
-/* Weights are kept packed where ranks can, have several micro-batches and the memory, to the byte. */
+/* Weights are kept packed where ranks can, have several small micro-batches and the memory, to the byte. */
 static void packs_where_it_fits(void **state) {
   (void)state;
   made x;
   made_begin(&x);
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, 0), 0);
+  assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, 0), 0);
   int64_t without = x.plan->pipeline[0].stage[0].replica[0].bytes_peak;
   atoll_digest before = atoll_plan_digest(x.plan);
   x.problem.packs = 1;
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_NO, 0), 0);
-  assert_int_equal(stages_packed(&x, 16, ATOLL_PACK_AUTO, 0), 0); /* one micro-batch */
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, 0), 2);
+  assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_NO, 0), 0);
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, 0), 0); /* many rows */
+  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_YES, 0), 2);
+  assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, 0), 2);
   assert_false(atoll_digest_equal(before, atoll_plan_digest(x.plan)));
   int64_t with[2];
   for (int s = 0; s < 2; s++) {
@@ -87,9 +88,12 @@ static void packs_where_it_fits(void **state) {
   assert_int_equal(read->pipeline[0].stage[1].packed, 1);
   free(text);
   atoll_plan_destroy(&read);
+  x.problem.global_batch = 1; /* one micro-batch */
+  assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, 0), 0);
+  x.problem.global_batch = 16;
   int64_t most = with[0] > with[1] ? with[0] : with[1];
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, most), 2);
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, most - 1), 1);
+  assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, most), 2);
+  assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, most - 1), 1);
   made_end(&x);
 }
 

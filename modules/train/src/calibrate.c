@@ -56,9 +56,10 @@ typedef struct probe {
   const atoll_model *model;
   const atoll_exec *exec; /* NULL: this rank has no device, and only keeps step */
   int64_t S, largest;
-  int64_t keep;        /* bytes */
-  int focus;           /* few visits that count alike: rounds are whole */
-  int64_t packs_below; /* samples of a micro-batch of which a step has several, whose stages will keep packed weights */
+  int64_t keep;     /* bytes */
+  int focus;        /* few visits that count alike: rounds are whole */
+  int64_t batch;    /* samples of a step */
+  int pack_weights; /* as plan.pack_weights */
   visit visit[VISITS];
   int visits, rounds;
   sample (*sample)[ROUNDS]; /* [visits] */
@@ -188,7 +189,13 @@ static atoll_err take_buffers(probe *p) {
   return p->exec->kernels->copy_weights(p->exec->compute, p->y, p->x, (int64_t)(BS * H), &(atoll_rounding){0});
 }
 
-static atoll_err make_stage_as(const probe *p, visit *v, int packed) {
+/* Where a step has several micro-batches of the size. */
+static int tries_packed(const probe *p, const atoll_stage_params *sp) {
+  return p->pack_weights != ATOLL_PACK_NO && sp->B < p->batch && atoll_packed_serves(p->exec->kernels, NULL) &&
+         atoll_stage_packs(p->model, sp) >= (p->pack_weights == ATOLL_PACK_YES ? 1 : 2);
+}
+
+static atoll_err make_stage(const probe *p, visit *v) {
   atoll_policy policy[LAYERS_MAX];
   for (int i = 0; i < v->count; i++)
     policy[i] = v->policy;
@@ -199,19 +206,15 @@ static atoll_err make_stage_as(const probe *p, visit *v, int packed) {
                            .S = p->S,
                            .slots = 1,
                            .partials = 2,
-                           .train = 1,
-                           .packed = packed};
-  ATOLL_TRY(atoll_stage_create(p->model, &sp, p->exec, &v->stage));
-  return atoll_stage_init(v->stage, 1);
-}
-
-static atoll_err make_stage(const probe *p, visit *v) {
-  int packed = v->B < p->packs_below && atoll_packed_serves(p->exec->kernels, NULL);
-  atoll_err err = make_stage_as(p, v, packed);
-  if (err != ATOLL_NOMEM || !packed)
-    return err;
-  atoll_err_clear();
-  return make_stage_as(p, v, 0);
+                           .train = 1};
+  sp.packed = tries_packed(p, &sp);
+  atoll_err err = atoll_stage_create(p->model, &sp, p->exec, &v->stage);
+  if (err == ATOLL_NOMEM && sp.packed) {
+    atoll_err_clear();
+    sp.packed = 0;
+    err = atoll_stage_create(p->model, &sp, p->exec, &v->stage);
+  }
+  return err == ATOLL_OK ? atoll_stage_init(v->stage, 1) : err;
 }
 
 static atoll_err open_visit(probe *p, visit *v) {
@@ -518,7 +521,8 @@ atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const at
   atoll_err err = p ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "calibration of %d policies", ATOLL_POLICIES);
   ATOLL_TRY_GOTO(err, agree, err);
   *p = (probe){.mpi = mpi, .model = model, .S = job->train.seq, .focus = focus != NULL};
-  p->packs_below = job->plan.pack_weights == ATOLL_PACK_AUTO ? job->train.global_batch : 0;
+  p->batch = job->train.global_batch;
+  p->pack_weights = job->plan.pack_weights;
   list_visits(p, job, atoll_comm_size(comm), focus);
   p->sample = calloc((size_t)p->visits, sizeof *p->sample);
   if (!p->sample)

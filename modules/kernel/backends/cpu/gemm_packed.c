@@ -146,14 +146,26 @@ static void pack(const tiles *t, const gemm_product *g, const block *x) {
                     (int)t->MR, x->a + i * x->k);
 }
 
+/* Panels that are kept come from memory, where packing would have left them in the caches: one of so many tiles by a
+ * panel fetches its share of the next one. */
+static void fetch_next(const tiles *t, const block *x, int64_t j, int64_t share, int64_t shares) {
+  const int64_t floats = t->NR * x->k, line = 64 / (int64_t)sizeof(float);
+  const float *next = x->b + (j + t->NR) * x->k;
+  for (int64_t at = floats * share / shares; j + t->NR < x->n && at < floats * (share + 1) / shares; at += line)
+    __builtin_prefetch(next + at, 0, 2);
+}
+
 static void compute(const tiles *t, const gemm_product *g, const block *x) {
   const int64_t step_m = CPU_PANELS * t->MR, step_n = TASK_N / t->NR * t->NR, rows = parts(x->m, step_m);
 #pragma omp for schedule(dynamic, 1)
   for (int64_t p = 0; p < rows * parts(x->n, step_n); p++) {
-    int64_t i0 = p % rows * step_m, j0 = p / rows * step_n;
+    int64_t i0 = p % rows * step_m, j0 = p / rows * step_n, end = least(x->m, i0 + step_m);
     for (int64_t j = j0; j < least(x->n, j0 + step_n); j += t->NR)
-      for (int64_t i = i0; i < least(x->m, i0 + step_m); i += t->MR)
+      for (int64_t i = i0; i < end; i += t->MR) {
+        if (g->panels)
+          fetch_next(t, x, j, (i - i0) / t->MR, parts(end - i0, t->MR));
         tile(t, g, x, i, j);
+      }
   }
 }
 

@@ -196,8 +196,8 @@ typedef struct atoll_stage_params {
   int packed; /* 1: panels of its matrices (packed.h) are made once per update and used by all micro-batches */
 } atoll_stage_params;
 
-/** Whether panels of this stage would be used by all of its products: not where values are bf16 and summed over tensor
- * ranks. */
+/** Of panels of this stage: 0, products would not use them (values are bf16 and summed over tensor ranks); 1, they
+ * would; 2, and it pays (micro-batches of few rows, whose packing takes as long as their products). */
 ATOLL_API int atoll_stage_packs(const atoll_model *m, const atoll_stage_params *p);
 
 /** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without

@@ -96,7 +96,7 @@ typedef struct atoll_plan {
   char cost_source[16]; /* "measured", "interpolated", "analytic" */
 } atoll_plan;
 
-enum { ATOLL_PACK_AUTO, ATOLL_PACK_NO };
+enum { ATOLL_PACK_AUTO, ATOLL_PACK_YES, ATOLL_PACK_NO };
 
 /** Options `plan.*`. Zero = chosen by the planner. */
 typedef struct atoll_plan_params {
@@ -118,11 +118,11 @@ typedef struct atoll_plan_params {
   int64_t experts;                           /* every block's MLP as so many experts; 0 = plain. Planned, not trained */
   int64_t expert_top;                        /* of them that a token visits */
   int mlp;                                   /* enum atoll_mlp: of stages on several tensor ranks */
-  int pack_weights;                          /* ATOLL_PACK_*: panels of weights kept where they serve and fit, or not */
-  int objective;                             /* enum throughput|price */
-  double max_price;                          /* of a step; 0 = no limit */
-  double min_throughput;                     /* tokens/s; 0 = no limit */
-  char load[ATOLL_OPT_STRING_MAX];           /* path of a plan to use instead of planning */
+  int pack_weights;                /* ATOLL_PACK_*: panels of weights are kept where they pay, serve, or not */
+  int objective;                   /* enum throughput|price */
+  double max_price;                /* of a step; 0 = no limit */
+  double min_throughput;           /* tokens/s; 0 = no limit */
+  char load[ATOLL_OPT_STRING_MAX]; /* path of a plan to use instead of planning */
 } atoll_plan_params;
 extern ATOLL_API const atoll_opt_table atoll_plan_options;
 ATOLL_API void atoll_plan_params_init(atoll_plan_params *p);

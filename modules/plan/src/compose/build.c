@@ -373,7 +373,8 @@ static atoll_err panel_bytes(const composer *c, const atoll_plan *plan, atoll_pl
   atoll_stage_params sp;
   ATOLL_TRY(atoll_plan_stage_params(plan, at, &sp, policy));
   *out = 0;
-  if (r->micro_batches < 2 || !atoll_stage_packs(c->problem->model, &sp))
+  if (r->micro_batches < 2 ||
+      atoll_stage_packs(c->problem->model, &sp) < (c->params->pack_weights == ATOLL_PACK_YES ? 1 : 2))
     return ATOLL_OK;
   sp.packed = 0;
   ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, without));
@@ -404,7 +405,7 @@ static atoll_err pack_stage(const composer *c, atoll_plan *plan, int p, int s, a
 
 atoll_err build_packed(composer *c, atoll_plan *plan) {
   atoll_policy *policy = NULL;
-  if (!c->problem->packs || c->params->pack_weights != ATOLL_PACK_AUTO)
+  if (!c->problem->packs || c->params->pack_weights == ATOLL_PACK_NO)
     return ATOLL_OK;
   ATOLL_TRY(plan_alloc((size_t)c->layers, sizeof *policy, &policy));
   atoll_err err = ATOLL_OK;
