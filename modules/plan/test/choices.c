@@ -61,8 +61,8 @@ static void packs_where_it_fits(void **state) {
   atoll_digest before = atoll_plan_digest(x.plan);
   x.problem.packs = 1;
   assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_NO, 0), 0);
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_AUTO, 0), 0); /* many rows */
-  assert_int_equal(stages_packed(&x, 4, ATOLL_PACK_YES, 0), 2);
+  assert_int_equal(stages_packed(&x, 8, ATOLL_PACK_AUTO, 0), 0); /* many rows */
+  assert_int_equal(stages_packed(&x, 8, ATOLL_PACK_YES, 0), 2);
   assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, 0), 2);
   assert_false(atoll_digest_equal(before, atoll_plan_digest(x.plan)));
   int64_t with[2];
