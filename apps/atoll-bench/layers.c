@@ -9,6 +9,10 @@
  * per token beyond a few hundred tokens hardly depends on their number, so the batch matters by spreading AdamW. Rows
  * say so ("scaled").
  *
+ * Beside the largest batch over eager's stands what a block's bytes allow ("by bytes"): eager's over the policy's,
+ * which parameters, the ends of the model and small batches only come near. With S = 128 that is 84.1 / 40.1 = 2.10 for
+ * exact20 (44.1 / 20.1 = 2.19 in bf16), whatever the budget; of the exact frontier exact12 is the first beyond 2.5.
+ *
  * What making values again costs: the share of a block's forward products that a policy repeats, by count and by
  * time (longer than exact20, which repeats none, over exact20's forward, within each round); and of tokens per second,
  * against eager at its own largest batch.
@@ -63,7 +67,7 @@ typedef struct scene {
   int only; /* policy beside eager; -1: all */
   int full;
   int64_t eager_batch; /* of eager's row, which comes first */
-  double eager_rate;
+  double eager_bsh, eager_rate;
   const atoll_cli *cli;
   json_t *out, *rows;
 } scene;
@@ -401,7 +405,7 @@ static int to_confirm(const scene *s, atoll_policy p) {
 
 static double real_of(const json_t *row, const char *key) { return json_real_value(json_object_get(row, key)); }
 
-static atoll_err add_bytes(const scene *s, atoll_policy p, int64_t B, json_t *row) {
+static atoll_err add_bytes(scene *s, atoll_policy p, int64_t B, json_t *row) {
   int64_t measured, one, saved, H = atoll_model_config(s->m)->width;
   parts of = {0};
   atoll_syms *pool = NULL;
@@ -416,7 +420,10 @@ static atoll_err add_bytes(const scene *s, atoll_policy p, int64_t B, json_t *ro
   json_object_set_new(row, "bytes_predicted", json_integer((json_int_t)parts_sum(&of)));
   json_object_set_new(row, "bytes_measured", json_integer((json_int_t)measured));
   json_object_set_new(row, "bytes_per_sample", json_integer((json_int_t)(one - measured)));
-  json_object_set_new(row, "bsh_bytes", json_real((double)saved / (double)(B * s->S * H)));
+  double bsh = (double)saved / (double)(B * s->S * H);
+  s->eager_bsh = p == ATOLL_POLICY_EAGER ? bsh : s->eager_bsh;
+  json_object_set_new(row, "bsh_bytes", json_real(bsh));
+  json_object_set_new(row, "max_batch_over_eager_by_bytes", json_real(s->eager_bsh / bsh));
   json_object_set_new(row, "bytes",
                       json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)of.weights, "masters",
                                 (json_int_t)of.masters, "gradients", (json_int_t)of.gradients, "moments",
@@ -484,10 +491,11 @@ static void tell(const scene *s, const json_t *row) {
     snprintf(speed, sizeof speed, ", %.0f tokens/s%s, %.1f ms a block, makes again %.2f of forward ( %.2f )",
              real_of(row, "tokens_per_second"), loss, 1e3 * real_of(row, "block_seconds"),
              real_of(row, "recompute_share_measured"), real_of(row, "recompute_share_counted"));
-  atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64 " ( %.2f x eager )%s%s",
+  atoll_say("%-13s %-4s S %-4" PRId64 " %-13s %5.1f bytes/BSH, largest batch %4" PRId64
+            " ( %.2f x eager , by bytes %.2f )%s%s",
             s->w->preset, atoll_dtype_name(s->dtype), s->S, json_string_value(json_object_get(row, "policy")),
             real_of(row, "bsh_bytes"), (int64_t)json_integer_value(json_object_get(row, "max_batch")),
-            real_of(row, "max_batch_over_eager"), speed,
+            real_of(row, "max_batch_over_eager"), real_of(row, "max_batch_over_eager_by_bytes"), speed,
             json_object_get(row, "confirmed") ? ", confirmed by a real step" : "");
 }
 

@@ -20,6 +20,7 @@ for r in rows.values():
 assert rows["exact20"]["recompute_share_counted"] == rows["exact20"]["recompute_share_measured"] == 0 < rows["exact2"]["recompute_share_counted"], rows
 kept = [rows[p]["bsh_bytes"] for p in frontier]
 assert kept == sorted(kept, reverse=True) and kept[0] > (66 if dtype == "f32" else 34) and kept[-1] < (5 if dtype == "f32" else 3), kept
+assert all(abs(r["max_batch_over_eager_by_bytes"] * r["bsh_bytes"] / rows["eager"]["bsh_bytes"] - 1) < 1e-6 for r in rows.values()), rows
 assert (rows["eager"]["bytes"]["masters"] > 0) == (dtype == "bf16"), rows
 PY
 done

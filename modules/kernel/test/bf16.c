@@ -339,6 +339,57 @@ static void kept_attention(void **state) {
     }
 }
 
+/* By codes of 8 bits: the probabilities' error is what is stated, and so in the mean of a row's squares; the result is
+ * that of these codes, and made again it has the same bits. Gradients from scores differ by the codes' error. */
+static void coded_attention(void **state) {
+  (void)state;
+  enum { B = 2, HEADS = 4, D = 22, LONGEST = 127 };
+  const int64_t lengths[] = {1, 17, LONGEST};
+  for (int i = 0; i < 3; i++) {
+    int64_t S = lengths[i], n = B * S * HEADS * D, lines = B * HEADS * S;
+    atoll_attention_shape s = {
+        .B = B, .S = S, .heads = HEADS, .kv_heads = HEADS, .head_dim = D, .scale = 0.2f, .both_ways = i % 2};
+    atoll_drop drop = {0.1f, {.seed = 1, .step = 2, .sample = 3, .layer = 4, .site = ATOLL_RNG_DROP_ATTENTION}};
+    both q = make(1, n, 2), k = make(2, n, 2), v = make(3, n, 1), o = make(4, n, 1), again = make(4, n, 1),
+         d_o = make(5, n, 1), dq = make(6, n, 0), dk = make(7, n, 0), dv = make(8, n, 0), p = make(9, lines * S, 0);
+    float *lse = numbers(11, lines, 1), *delta[2] = {numbers(12, lines, 1), numbers(12, lines, 1)},
+          *unit = numbers(13, lines, 1);
+    uint8_t *code = malloc((size_t)(lines * S));
+    atoll_attention_kept whole = {.p = p.f}, coded = {.code = code, .unit = unit};
+    OK(ref.k->attention_forward(ref.queue, q.f, k.f, v.f, o.f, lse, &s, &drop));
+    OK(ref.k->keep->attention_keep(ref.queue, q.f, k.f, lse, &whole, &s, &drop));
+    RUN(attention_backward(ref.queue, q.f, k.f, v.f, o.f, lse, d_o.f, dq.f, dk.f, dv.f, delta[0], &s, &drop),
+        keep->attention_coded(cpu.queue, q.h, k.h, v.h, o.h, &coded, &s, &drop));
+    RUN(attention_forward(ref.queue, q.f, k.f, v.f, o.f, lse, &s, &drop),
+        keep->attention_of_kept(cpu.queue, v.h, &coded, again.h, &s, &drop));
+    assert_memory_equal(again.h, o.h, (size_t)n * 2);
+    for (int64_t line = 0; line < lines; line++) {
+      double squares = 0, most = 0, step = sqrt(unit[line]);
+      for (int64_t at = line * S; at < (line + 1) * S; at++) {
+        double error = (double)code[at] * code[at] * unit[line] - p.f[at];
+        if (!(fabs(error) <= step * (sqrt(p.f[at]) + step) + (sqrt((double)S) * step + 1e-6) * p.f[at]))
+          fail_msg("%lld tokens: probability %g is off by %g, unit %g", (long long)S, p.f[at], error, unit[line]);
+        squares += error * error;
+        most = fmax(most, p.f[at]);
+      }
+      assert_true(sqrt(squares) <= 2 * 0.0023 * sqrt(most) + 1e-6); /* twice: rows are short */
+    }
+    OK(cpu.k->keep->attention_backward(cpu.queue, q.h, k.h, v.h, o.h, &coded, d_o.h, dq.h, dk.h, dv.h, delta[1], &s,
+                                       &drop));
+    OK(atoll_queue_sync(cpu.queue));
+    check_sum("o of codes", o, TWICE);
+    check_sum("dv from codes", dv, TWICE);
+    if (S > 1) {
+      check_sum("dq from codes", dq, TWICE);
+      check_sum("dk from codes", dk, TWICE);
+    }
+    free(code);
+    drop_numbers(lse, lines), drop_numbers(unit, lines);
+    drop_numbers(delta[0], lines), drop_numbers(delta[1], lines);
+    done();
+  }
+}
+
 /* Bent functions of one or two numbers, in place of the third where that is allowed. */
 static void elementwise(void **state) {
   (void)state;
@@ -501,10 +552,10 @@ static void weights(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(linear),        cmocka_unit_test(norms),
-                                     cmocka_unit_test(attention),     cmocka_unit_test(elementwise),
-                                     cmocka_unit_test(ends),          cmocka_unit_test(rounding),
-                                     cmocka_unit_test(weights),       cmocka_unit_test(kept_norms),
-                                     cmocka_unit_test(kept_elements), cmocka_unit_test(kept_attention)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(linear),         cmocka_unit_test(norms),          cmocka_unit_test(attention),
+      cmocka_unit_test(elementwise),    cmocka_unit_test(ends),           cmocka_unit_test(rounding),
+      cmocka_unit_test(weights),        cmocka_unit_test(kept_norms),     cmocka_unit_test(kept_elements),
+      cmocka_unit_test(kept_attention), cmocka_unit_test(coded_attention)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

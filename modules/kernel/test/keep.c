@@ -223,24 +223,64 @@ static void coded_attention(void **state) {
     }
 }
 
-/* A score that is not a number is not hidden by the codes. */
-static void coded_nan(void **state) {
+/* A score that is not finite is hidden by no code, in the rows that have it; from them neither result nor gradients are
+ * numbers. One key of -infinity would otherwise be a key of no weight. */
+static void coded_not_finite_of(const char *kernels, float odd) {
+  struct bench b = bench_open("cpu", kernels, 1);
+  float x[3] = {1, odd, 1}, one[3] = {1, 1, 1}, o[3], unit[3], delta[3], dq[3], dk[3], dv[3];
+  uint16_t code[9];
+  atoll_attention_shape s = {.B = 1, .S = 3, .heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1};
+  atoll_attention_kept coded = {.code = code, .unit = unit};
+  atoll_drop none = {0};
+  OK(b.k->keep->attention_coded(b.queue, x, one, one, o, &coded, &s, &none)); /* in a query */
+  OK(b.k->keep->attention_backward(b.queue, x, one, one, o, &coded, one, dq, dk, dv, delta, &s, &none));
+  OK(atoll_queue_sync(b.queue));
+  assert_true(isfinite(o[0]) && isnan(o[1]) && isfinite(o[2]));
+  assert_true(isfinite(dq[0]) && isnan(dq[1]) && isfinite(dq[2]) && isnan(dv[0]) && isnan(dv[1]) && isfinite(dv[2]));
+  OK(b.k->keep->attention_coded(b.queue, one, x, one, o, &coded, &s, &none)); /* in a key */
+  OK(b.k->keep->attention_backward(b.queue, one, x, one, o, &coded, one, dq, dk, dv, delta, &s, &none));
+  OK(atoll_queue_sync(b.queue));
+  assert_true(isfinite(o[0]) && isnan(o[1]) && isnan(o[2]));
+  assert_true(isnan(dq[1]) && isnan(dq[2]) && isnan(dk[1]) && isnan(dv[1]));
+  bench_close(&b);
+}
+
+/* The same of other forms that are kept: the root of GELU, and a row of eight bits. */
+static void kept_not_finite_of(const char *kernels, float odd) {
+  enum { R = 3, C = 21 };
+  struct bench b = bench_open("cpu", kernels, 1);
+  float x[R * C], y[R * C], scale[R];
+  uint8_t code[R * C];
+  for (int at = C; at < 2 * C; at += 5) {
+    for (int i = 0; i < R * C; i++)
+      x[i] = i == at ? odd : (float)i / C - 1;
+    OK(b.k->keep->pack8(b.queue, x, code, scale, R, C));
+    OK(b.k->keep->unpack8(b.queue, code, scale, y, R, C));
+    OK(atoll_queue_sync(b.queue));
+    for (int i = 0; i < R * C; i++)
+      assert_int_equal(isnan(y[i]), i / C == 1);
+    for (int erf = 0; erf < 2; erf++) {
+      float one[R * C], t[R * C];
+      for (int i = 0; i < R * C; i++)
+        one[i] = 1;
+      OK(b.k->keep->gelu_root(b.queue, x, t, R * C, erf));
+      OK(b.k->keep->gelu_of_root(b.queue, t, y, R * C, erf));
+      OK(b.k->keep->gelu_root_backward(b.queue, one, t, one, R * C, erf));
+      OK(atoll_queue_sync(b.queue));
+      for (int i = 0; i < R * C; i++)
+        assert_true(isnan(y[i]) == (i == at) && isnan(one[i]) == (i == at));
+    }
+  }
+  bench_close(&b);
+}
+
+static void not_finite(void **state) {
   (void)state;
   const char *const names[] = {"cpu", "ref"};
-  for (int i = 0; i < 2; i++) {
-    struct bench b = bench_open("cpu", names[i], 1);
-    float x[3] = {1, NAN, 1}, one[3] = {1, 1, 1}, o[3], unit[3];
-    uint16_t code[9];
-    atoll_attention_shape s = {.B = 1, .S = 3, .heads = 1, .kv_heads = 1, .head_dim = 1, .scale = 1};
-    atoll_attention_kept coded = {.code = code, .unit = unit};
-    atoll_drop none = {0};
-    OK(b.k->keep->attention_coded(b.queue, x, one, one, o, &coded, &s, &none));
-    OK(atoll_queue_sync(b.queue));
-    assert_true(isfinite(o[0]) && isnan(o[1]) && isfinite(o[2]));
-    OK(b.k->keep->attention_coded(b.queue, one, x, one, o, &coded, &s, &none));
-    OK(atoll_queue_sync(b.queue));
-    assert_true(isfinite(o[0]) && isnan(o[1]) && isnan(o[2])); /* in a key */
-    bench_close(&b);
+  const float odd[] = {NAN, INFINITY, -INFINITY};
+  for (int i = 0; i < 6; i++) {
+    coded_not_finite_of(names[i % 2], odd[i / 2]);
+    kept_not_finite_of(names[i % 2], odd[i / 2]);
   }
 }
 
@@ -268,6 +308,6 @@ static void coded_lengths(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(root_of_gelu), cmocka_unit_test(published_form),
                                      cmocka_unit_test(eight_bits),   cmocka_unit_test(coded_attention),
-                                     cmocka_unit_test(coded_nan),    cmocka_unit_test(coded_lengths)};
+                                     cmocka_unit_test(not_finite),   cmocka_unit_test(coded_lengths)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

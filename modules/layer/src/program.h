@@ -14,7 +14,7 @@ enum { PROGRAM_VALUES = 40, PROGRAM_OPS = 24 };
 typedef enum value_type {
   VALUE_MODEL, /* the element type of the kernels */
   VALUE_FLOAT, /* statistics, whatever the element type */
-  VALUE_CODE,  /* 16 bits */
+  VALUE_CODE,  /* half of that */
   VALUE_BYTE
 } value_type;
 
@@ -53,7 +53,7 @@ typedef enum op_kind {
   OP_AFFINE,          /* and its result from that */
   OP_ATTENTION_KEPT,  /* attention that keeps S x S values: extra[1] probabilities, extra[2..3] those dropped, the mask
                        */
-  OP_ATTENTION_CODED, /* attention that keeps probabilities in 16 bits: extra[1] codes, extra[0] units */
+  OP_ATTENTION_CODED, /* attention that keeps probabilities as codes: extra[1] these, extra[0] units */
   OP_ATTENTION_AGAIN, /* and its result from these: in[0] codes, in[1] units, and in[2] values */
   OP_GELU_ROOT,       /* GELU that keeps its root: extra[0] */
   OP_SQUARE,          /* and its result from that */
@@ -94,7 +94,7 @@ enum {
   STYLE_HAT = 4,     /* norms: what they normalised, instead of input and output */
   STYLE_ROOT = 8,    /* GELU: its root, instead of input and output */
   STYLE_PACK = 16,   /* the MLP before its nonlinearity: in 8 bits */
-  STYLE_CODES = 32   /* attention: probabilities in 16 bits, instead of its result */
+  STYLE_CODES = 32   /* attention: probabilities as codes of half the bits, instead of its result */
 };
 
 typedef struct program {

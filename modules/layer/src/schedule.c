@@ -10,7 +10,8 @@
  *
  * Places: a value lives from the first step that touches it to the last. Those that are neither kept nor arguments of
  * the call get slots, one or several behind each other; a slot is used again when its value is dead, cut in two when it
- * is larger than the next. What is carried has slots of its own. Some values share a place on purpose (join):
+ * is larger than the next. What is carried, and statistics, which would leave odd pieces, have places of their own.
+ * Some values share a place on purpose (join):
  * the result of a sum with an input, gradients along the residual stream, in forward a nonlinearity's input with its
  * result, in backward its gradients.
  *
@@ -26,6 +27,8 @@ typedef struct slot {
   int busy;
 } slot;
 
+enum { SLOTS_MAX = PIECES_MAX / 2 };
+
 /* Slots behind each other. */
 typedef struct run {
   int first, n; /* n 0: none */
@@ -40,14 +43,17 @@ typedef struct builder {
   int with[IDS];                       /* whose place an id shares: the class's representative */
   int last[IDS];                       /* by representative: last step that touches it */
   int slots;
-  slot slot[IDS];
+  slot slot[SLOTS_MAX];
   run of[IDS]; /* by representative */
   atoll_err err;
 } builder;
 
 static int64_t value_bytes(const program *p, int value) {
   value_type t = p->value[value].type;
-  return t == VALUE_BYTE ? 1 : t == VALUE_CODE ? 2 : t == VALUE_FLOAT ? (int64_t)sizeof(float) : p->element;
+  return t == VALUE_BYTE    ? 1
+         : t == VALUE_CODE  ? p->element / 2
+         : t == VALUE_FLOAT ? (int64_t)sizeof(float)
+                            : p->element;
 }
 
 static void add_piece(layer_pieces *p, int64_t row, int64_t row_s) {
@@ -229,8 +235,8 @@ static void join_values(builder *b, int forward) {
 
 /* Behind a dead slot or all, so in the middle of no live value's run; where those of dead ones begin is what counts. */
 static void insert_slot(builder *b, int at, slot s) {
-  if (b->slots == PIECES_MAX) {
-    b->err = atoll_fail(ATOLL_INTERNAL, "a block of more than %d pieces of scratch", PIECES_MAX);
+  if (b->slots == SLOTS_MAX) {
+    b->err = atoll_fail(ATOLL_INTERNAL, "a block of more than %d pieces of scratch", SLOTS_MAX);
     return;
   }
   memmove(&b->slot[at + 1], &b->slot[at], (size_t)(b->slots++ - at) * sizeof s);
@@ -278,21 +284,23 @@ static void set_busy(builder *b, run r, int busy) {
     b->slot[i].busy = busy;
 }
 
-/* A run for s: what it lacks is added behind it, what it has too much cut off (not for statistics, which would leave
- * odd pieces). */
-static run take_run(builder *b, slot s, int cut) {
+/* A run for s: what it lacks is added behind it, what it has too much cut off before it, where earlier and so perhaps
+ * sooner dead values are. */
+static run take_run(builder *b, slot s) {
   run r = best_run(b, s);
   slot has = sum_of(b, r);
   if (!fits(s, has)) {
     insert_slot(b, r.first + r.n, (slot){missing(has.row, s.row), missing(has.row_s, s.row_s), 0});
     r.n++;
-  } else if (cut && larger(has, s)) {
-    slot rest = {has.row - s.row, has.row_s - s.row_s, 0}, *last = &b->slot[r.first + r.n - 1];
-    if (fits(rest, *last)) {
-      last->row -= rest.row, last->row_s -= rest.row_s;
-      insert_slot(b, r.first + r.n, rest);
+  } else if (larger(has, s)) {
+    slot rest = {has.row - s.row, has.row_s - s.row_s, 0}, first = b->slot[r.first];
+    if (fits(rest, first)) {
+      b->slot[r.first] = rest;
+      insert_slot(b, ++r.first, (slot){first.row - rest.row, first.row_s - rest.row_s, 0});
     }
   }
+  if (b->err != ATOLL_OK)
+    return (run){0};
   set_busy(b, r, 1);
   return r;
 }
@@ -301,11 +309,12 @@ static void place_id(builder *b, int rep, int value) {
   const program_value *v = &b->p->value[value];
   const int64_t bytes = value_bytes(b->p, value);
   slot s = {bytes * v->width, bytes * v->width_s, 0};
-  if (b->carry[rep]) {
-    b->s->at[rep] = (place){PLACE_CARRIED, b->carried->n};
-    add_piece(b->carried, s.row, s.row_s);
+  if (b->carry[rep] || v->type == VALUE_FLOAT) {
+    layer_pieces *to = b->carry[rep] ? b->carried : &b->s->work;
+    b->s->at[rep] = (place){b->carry[rep] ? PLACE_CARRIED : PLACE_WORK, to->n};
+    add_piece(to, s.row, s.row_s);
   } else if (b->of[rep].n == 0) {
-    b->of[rep] = take_run(b, s, v->type != VALUE_FLOAT);
+    b->of[rep] = take_run(b, s);
   }
 }
 
@@ -331,11 +340,12 @@ static void place_all(builder *b) {
 /* Slots become pieces of the work bytes; ids get the places of their classes. */
 static void number(builder *b) {
   schedule *s = b->s;
+  int first = s->work.n;
   for (int i = 0; i < b->slots; i++)
     add_piece(&s->work, b->slot[i].row, b->slot[i].row_s);
   for (int id = 0; id < IDS; id++) {
     int rep = b->with[id];
-    s->at[id] = b->of[rep].n ? (place){PLACE_WORK, b->of[rep].first} : s->at[rep];
+    s->at[id] = b->of[rep].n ? (place){PLACE_WORK, first + b->of[rep].first} : s->at[rep];
   }
 }
 

@@ -128,7 +128,8 @@ static void huge(void **state) {
   }
 }
 
-/* Values that a block keeps per element of B S H, further bytes per element, bytes of S x S values per head, and
+/* Values that a block keeps per element of B S H, further bytes per element, S x S values per head in halves of an
+ * element, further bytes of these, and
  * products that it repeats in twelfths of its own; of attention in halves. Statistics come on top: of norms two numbers
  * a row, or one where what they normalised is kept; a number per row and head of attention where that or its
  * log-sum-exp is kept; the row's scale of 8 bits. */
@@ -137,13 +138,13 @@ static void policies(void **state) {
   enum { A = 4 };
   static const struct {
     atoll_policy policy;
-    int values, bytes, square, square_bytes, twelfths, attention, statistics;
+    int values, bytes, square_halves, square_bytes, twelfths, attention, statistics;
   } table[] = {
       {ATOLL_POLICY_EAGER_FLASH, 16, 0, 0, 0, 0, 0, 4 + A}, {ATOLL_POLICY_EXACT20, 10, 0, 0, 0, 0, 0, 4 + A},
       {ATOLL_POLICY_EXACT18, 9, 0, 0, 0, 1, 0, 4 + A},      {ATOLL_POLICY_EXACT12, 6, 0, 0, 0, 4, 0, 4 + A},
       {ATOLL_POLICY_EXACT10, 5, 0, 0, 0, 5, 0, 4 + A},      {ATOLL_POLICY_EXACT6, 3, 0, 0, 0, 7, 0, 4 + A},
       {ATOLL_POLICY_EXACT4, 2, 0, 0, 0, 8, 0, 4 + A},       {ATOLL_POLICY_EXACT2, 1, 0, 0, 0, 8, 2, 4},
-      {ATOLL_POLICY_EAGER, 16, 2, 2, 1, 0, 0, 4 + A},       {ATOLL_POLICY_TEMPO, 9, 0, 0, 2, 0, 1, 2 + A},
+      {ATOLL_POLICY_EAGER, 16, 2, 4, 1, 0, 0, 4 + A},       {ATOLL_POLICY_TEMPO, 9, 0, 1, 0, 0, 1, 2 + A},
       {ATOLL_POLICY_TEMPO_FLASH, 10, 0, 0, 0, 0, 0, 2 + A}, {ATOLL_POLICY_EXACT16_LOSSY, 6, 4, 0, 0, 0, 0, 5 + A},
   };
   assert_int_equal(sizeof table / sizeof *table, ATOLL_POLICIES);
@@ -157,10 +158,38 @@ static void policies(void **state) {
     int64_t B = 4, S = 16, R = B * S, H = 64;
     assert_int_equal(eval(atoll_layer_saved_bytes(m, pool, 1, table[i].policy, 1), B, S),
                      (element * table[i].values + table[i].bytes) * R * H +
-                         (element * table[i].square + table[i].square_bytes) * A * R * S + 4 * table[i].statistics * R);
+                         (element * table[i].square_halves / 2 + table[i].square_bytes) * A * R * S +
+                         4 * table[i].statistics * R);
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 1, table[i].policy), B, S),
                      table[i].twelfths * 2 * R * H * H + table[i].attention * R * S * H);
     assert_int_equal(eval(atoll_layer_recompute_flops(m, pool, 0, table[i].policy), B, S), 0);
+    atoll_syms_destroy(&pool);
+    atoll_model_destroy(&m);
+  }
+}
+
+/* Scratch of a block, in values of B S H and those of a row's heads: what each policy cannot do without. Backward of
+ * the last product needs its result's gradient and its input or that one's gradient, four values wide; attention the
+ * gradients of o, queries, keys and values, and where nobody kept o that as well; bert also one along the stream, which
+ * gpt2 has where the block's input's will be. */
+static void scratch(void **state) {
+  (void)state;
+  static const struct {
+    atoll_policy policy;
+    int gpt2, bert;
+  } table[] = {{ATOLL_POLICY_EAGER, 5, 6}, {ATOLL_POLICY_EXACT20, 5, 6}, {ATOLL_POLICY_TEMPO, 5, 6}};
+  for (size_t i = 0; i < 2 * sizeof table / sizeof *table; i++) {
+    atoll_model_params p;
+    atoll_model_params_init(&p);
+    strcpy(p.preset, i % 2 ? "bert-base" : "gpt2-124m");
+    p.dropout = 0.1;
+    atoll_model *m = NULL;
+    OK(atoll_model_create(&p, &m));
+    atoll_syms *pool = NULL;
+    OK(atoll_syms_create(&pool));
+    int64_t B = 4, S = 16, R = B * S, values = i % 2 ? table[i / 2].bert : table[i / 2].gpt2;
+    assert_int_equal(eval(atoll_layer_work_bytes(m, pool, 2, table[i / 2].policy, 1), B, S),
+                     4 * R * (values * atoll_model_config(m)->width + atoll_model_config(m)->heads));
     atoll_syms_destroy(&pool);
     atoll_model_destroy(&m);
   }
@@ -193,6 +222,6 @@ static void no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(small), cmocka_unit_test(huge), cmocka_unit_test(policies),
-                                     cmocka_unit_test(no_memory)};
+                                     cmocka_unit_test(scratch), cmocka_unit_test(no_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,10 +45,14 @@ typedef struct cpu_bf16 {
 #define cpu_vec_avx512 cpu_vec_avx512_bf16
 static inline float value(element x) { return cpu_widen(x.bits); }
 static inline element rounded(float x) { return (element){cpu_narrow(x)}; }
+typedef uint8_t code_of; /* of a kept probability: half an element */
+enum { CODE_MOST = UINT8_MAX };
 #else
 typedef float element;
 static inline float value(element x) { return x; }
 static inline element rounded(float x) { return x; }
+typedef uint16_t code_of;
+enum { CODE_MOST = UINT16_MAX };
 #endif
 
 /* The heads of one sample that share keys and values: pointers to the first of them. */
@@ -64,7 +68,7 @@ struct cpu_attention {
   float scale;
   element *p, *dropped; /* S x S values that are kept, or NULL */
   uint8_t *mask;
-  uint16_t *code;
+  code_of *code;
   float *unit;
   const atoll_rng_key *key; /* NULL: no dropout */
   uint32_t threshold;

@@ -138,7 +138,7 @@ static atoll_err ref_keep_gelu_root(int threads, const float *x, float *t, int64
   (void)threads;
   lowest m = lowest_of(by_erf);
   for (int64_t i = 0; i < n; i++)
-    t[i] = (float)root(&m, x[i]);
+    t[i] = (float)(root(&m, x[i]) + 0.0 * x[i]); /* what is not finite stays that */
   return ATOLL_OK;
 }
 
@@ -155,7 +155,7 @@ static atoll_err ref_keep_gelu_root_backward(int threads, const float *dy, const
   (void)threads;
   lowest m = lowest_of(by_erf);
   for (int64_t i = 0; i < n; i++)
-    dx[i] = (float)(dy[i] * slope(unroot(&m, t[i]), by_erf));
+    dx[i] = (float)(dy[i] * (slope(unroot(&m, t[i]), by_erf) + 0.0 * t[i]));
   return ATOLL_OK;
 }
 
@@ -164,12 +164,14 @@ static atoll_err ref_keep_gelu_root_backward(int threads, const float *dy, const
 static atoll_err ref_keep_pack8(int threads, const float *x, uint8_t *code, float *scale, int64_t R, int64_t C) {
   (void)threads;
   for (int64_t r = 0; r < R; r++) {
-    double most = 0;
-    for (int64_t c = 0; c < C; c++)
+    double most = 0, odd = 0;
+    for (int64_t c = 0; c < C; c++) {
       most = fmax(most, fabs(x[r * C + c]));
-    scale[r] = (float)(most / 127);
+      odd += 0.0 * x[r * C + c];
+    }
+    scale[r] = (float)(most / 127 + odd);
     for (int64_t c = 0; c < C; c++)
-      code[r * C + c] = (uint8_t)(128 + (most > 0 ? lround(x[r * C + c] * 127 / most) : 0));
+      code[r * C + c] = (uint8_t)(128 + (most > 0 && odd == 0 ? lround(x[r * C + c] * 127 / most) : 0));
   }
   return ATOLL_OK;
 }

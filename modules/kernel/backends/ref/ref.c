@@ -263,7 +263,7 @@ static atoll_err ref_attention_forward(int threads, const float *query, const fl
 static double kept_value(const atoll_attention_kept *kept, int64_t line, int64_t S, int64_t k) {
   if (!kept->code)
     return ((const float *)kept->p)[line * S + k];
-  double root = kept->code[line * S + k];
+  double root = ((const uint16_t *)kept->code)[line * S + k];
   return root * root * kept->unit[line];
 }
 
@@ -308,7 +308,7 @@ static atoll_attention_kept kept_of(const atoll_attention_kept *kept, int64_t li
   if (!kept)
     return none;
   if (kept->code)
-    return (atoll_attention_kept){.code = kept->code + line * S, .unit = kept->unit + line};
+    return (atoll_attention_kept){.code = (uint16_t *)kept->code + line * S, .unit = kept->unit + line};
   return (atoll_attention_kept){.p = (float *)kept->p + line * S, .mask = kept->mask ? kept->mask + line * S : NULL};
 }
 
@@ -399,12 +399,13 @@ atoll_err ref_keep_attention_of_kept(int threads, const float *value, const atol
 
 /* Scores of a row to codes. */
 static void encode(const double *score, int64_t keys, int64_t S, uint16_t *code, float *unit) {
-  double most = -INFINITY, all = 0, sum = 0;
+  double most = -INFINITY, sum = 0;
+  int finite = 1;
   for (int64_t k = 0; k < keys; k++) {
     most = fmax(most, score[k]);
-    all += score[k];
+    finite &= isfinite(score[k]) != 0;
   }
-  if (!isfinite(all)) { /* not numbers, which must show */
+  if (!finite) { /* which must show */
     memset(code, 0, (size_t)S * sizeof *code);
     *unit = NAN;
     return;
@@ -425,7 +426,7 @@ atoll_err ref_keep_attention_coded(int threads, const float *query, const float 
   for (int64_t line = 0; line < s->B * s->heads * s->S; line++) {
     struct head head = head_of(s, line / s->S / s->heads, line / s->S % s->heads, query, key, key);
     int64_t keys = scores(&head, line % s->S, row);
-    encode(row, keys, s->S, kept->code + line * s->S, kept->unit + line);
+    encode(row, keys, s->S, (uint16_t *)kept->code + line * s->S, kept->unit + line);
   }
   free(row);
   return ref_keep_attention_of_kept(threads, value, kept, o, s, drop);

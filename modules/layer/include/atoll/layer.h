@@ -16,8 +16,9 @@
  *    exact20      block input, qkv, o, r1, f; norms and gelu again (0)
  *    tempo        (Andoorveedu et al. 2022, by forms of our own) what norms normalised instead of their input, output
  *                 and the block's input, exact for any gamma; GELU's root instead of input and output, slope within
- *                 2e-5 (kernel_keep.h); qkv; of attention its probabilities before dropout alone, in 16 bits with a
- *                 scale per row, and from them o again (S/(12 H) of the block's products). 18 and 2 A B S^2
+ *                 2e-5 (kernel_keep.h); qkv; of attention its probabilities before dropout alone, in half the bits of
+ *                 an element with a scale per row, and from them o again (S/(12 H) of the block's products). 18 and
+ *                 A B S^2 (36 and 2 in 32 bit)
  *    tempo_flash  the same with o instead of S x S values: 20
  *    exact18      block input, qkv, o, f; also r1 again (1/12)
  *    exact16_lossy  block input, qkv, o, r1, and f in 8 bits a value with a scale per row: not exact
@@ -28,7 +29,9 @@
  *    exact2       block input (8/12 and attention)
  *
  * (The frontier of Korthikanti et al. 2022 and Chen et al. 2016, without masks; the last product of a block is never
- * repeated.) Other families keep the values of the same roles. `exact` means exact20. `eager`, `tempo` and
+ * repeated.) Where blocks fill memory, a policy's largest batch is to eager's as eager's bytes are to its own, but for
+ * the rounding of small ones: with S = 128 and H = 64 A exact20's is 2.1 times eager's at most (2.2 in 16 bit),
+ * exact12's 3.5. Other families keep the values of the same roles. `exact` means exact20. `eager`, `tempo` and
  * `exact16_lossy` need kernels that a table may lack: UNSUPPORTED then.
  *
  *  Largest error of a parameter's gradient, in parts of its largest element, in blocks of random weights: in f32 tempo
