@@ -100,6 +100,25 @@ static void what_was_seen_comes_back(void **state) {
   check(returns, 0, 8, "put away between uses");
 }
 
+/* What is put away depends on the bounds: a short run needs nothing of it, a long one after it does. */
+static void each_run_keeps_its_own_budget(void **state) {
+  (void)state;
+  static test_log log;
+  const atoll_rec_params params = {.memory = T * WIDE * 4 / 4, .offload = folder, .compiler = ""};
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = returns(&log);
+  assert_ok(atoll_rec_compile(c, &params, &p));
+  for (int k = 0; k < 2; k++) {
+    int64_t peak;
+    log.n = 0;
+    assert_ok(atoll_rec_run(p, &(atoll_rec_binding){"T", k ? T : 3, NULL}, 1));
+    assert_ok(atoll_rec_last_peak(p, &peak));
+    assert_true(peak <= params.memory);
+  }
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 static void keys_come_back_block_by_block(void **state) {
   (void)state;
   check(attention, 4, 2, "put away between uses");
@@ -125,6 +144,7 @@ static void failures_are_told(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_was_seen_comes_back),
+      cmocka_unit_test(each_run_keeps_its_own_budget),
       cmocka_unit_test(keys_come_back_block_by_block),
       cmocka_unit_test(failures_are_told),
   };
