@@ -140,6 +140,27 @@ static void what_is_kept_is_bounded(void **state) {
   unsetenv("ATOLL_CACHE_MB");
 }
 
+/* What nobody used for three months goes even where there is room; what is used again stays. */
+static void what_is_used_stays(void **state) {
+  (void)state;
+  enum { LONG_AGO = 91 * 24 * 3600 };
+  const struct timespec then = {.tv_sec = time(NULL) - LONG_AGO};
+  char **name = NULL, path[1024], old[1024];
+  size_t names = 0;
+  assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+  assert_ok(atoll_file_list(folder, &name, &names));
+  for (size_t k = 0; k < names; k++) {
+    assert_ok(atoll_path_join(path, sizeof path, folder, name[k]));
+    assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){then, then}, 0), 0);
+  }
+  atoll_file_list_free(&name, names);
+  leave("program-1.so", 10, LONG_AGO, old, sizeof old);
+  assert_engine(WITH(.flags = "-O1"), "compiled: from ");
+  assert_engine(WITH(.flags = "-O0"), "compiled: compiled by");
+  assert_false(atoll_file_exists(old));
+  assert_engine(WITH(.flags = "-O1"), "compiled: from ");
+}
+
 /* ---- schedules ---- */
 
 static char *text_of(const atoll_rec_program *p) {
@@ -251,6 +272,7 @@ int main(void) {
       TEST(another_compiler_compiles_anew),
       TEST(damaged_files_are_made_again),
       TEST(what_is_kept_is_bounded),
+      TEST(what_is_used_stays),
       TEST(kept_schedules_are_those_of_passes),
       TEST(kept_schedules_are_used),
       TEST(without_a_folder_programs_are_compiled_each_time),
