@@ -88,7 +88,11 @@ atoll_make_command() {
     unset SRUN_CPUS_PER_TASK
     ATOLL_COMMAND=(mpirun)
     [ -z "${SLURM_NTASKS:-}" ] || ATOLL_COMMAND+=(-np "$SLURM_NTASKS")
-    [ -z "${SLURM_CPUS_PER_TASK:-}" ] || ATOLL_COMMAND+=(--map-by "slot:PE=$SLURM_CPUS_PER_TASK")
+    if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
+      ATOLL_COMMAND+=(--map-by "slot:PE=$SLURM_CPUS_PER_TASK")
+    else
+      ATOLL_COMMAND+=(--bind-to none) # its default gives each of two ranks one core; the program divides what it is given
+    fi
     ATOLL_COMMAND+=("${more[@]}" atoll-train "$@")
     return
   fi

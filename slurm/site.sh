@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Site file: every choice a cluster may want to make about Atoll's jobs, in one place. Copy it, point ATOLL_SITE at the copy, edit.
-# All of it may stay commented.
+# All of it may stay commented; where a line shows another value than the default, the default stands beside it. `export ATOLL_SITE=FILE`
+# before sbatch; a copy edited in place is read as well.
 
 # Modules that the programs were built with:
 #module load openmpi hdf5-parallel hwloc
@@ -18,7 +19,7 @@
 #ATOLL_REQUEUE=1
 
 # Refuse to start with less than this free in the run directory's file system (KiB):
-#ATOLL_FREE_KIB=1048576
+#ATOLL_FREE_KIB=1048576                      # default 1024
 
 # Open MPI settings that some file systems and networks need:
 #export OMPI_MCA_btl_tcp_if_include=ib0

@@ -228,10 +228,18 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
 int main(int argc, char **argv) {
   int cleared = clear_pins(argv), done = 0;
   start_ranks(argc, argv);
-  char notes[1024];
+  char notes[2048];
   size_t at = (size_t)snprintf(notes, sizeof notes, "Benchmarks:\n");
   for (int i = 0; i < BENCHES; i++)
     at += (size_t)snprintf(notes + at, sizeof notes - at, "  %-9s %s\n", benches[i]->name, benches[i]->summary);
+  snprintf(notes + at, sizeof notes - at,
+           "Examples:\n"
+           "  atoll-bench step --job inputs/jobs/gpt2-124m.yaml          the job's shapes; its data is not read\n"
+           "  atoll-bench mlp --shape 256x1024x1024x1024 --json mlp.json  starts its own two ranks\n"
+           "  atoll-bench layers --preset bert-large --count\n"
+           "  atoll-bench decode --part attention --lengths 512\n"
+           "  atoll-bench rl --algorithms ppo --environments 128\n"
+           "  mpirun --bind-to none -n 2 atoll-bench calibrate --job JOB.yaml --out times.h5");
   const char *rank_text = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("SLURM_PROCID");
   atoll_cli_params p;
   atoll_cli *cli = NULL;

@@ -11,7 +11,7 @@
 
 static const atoll_cli_flag flags[] = {
     {"json", NULL, "print JSON alone"},
-    {"tokenizer", "SPEC", "tokenize: gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE, llama3:FILE or bytes"},
+    {"tokenizer", "SPEC", "tokenize: gpt2:DIR, gpt2:ENCODER.json,VOCAB.bpe, llama2c:FILE or bytes"},
     {"documents", "RULE",
      "tokenize: a mark before each document: none (default), file, blank (ends behind an empty "
      "line) or line"},
@@ -34,7 +34,7 @@ static const char notes[] =
     "Examples:\n"
     "  atoll-convert tokenize --tokenizer gpt2:vocabulary corpus.txt corpus.bin\n"
     "  atoll-convert import gpt2/model.safetensors runs/tuned/ckpt\n"
-    "  mpirun -np 2 atoll-train job.yaml run.dir=runs/tuned      starts from the imported weights\n"
+    "  mpirun --bind-to none -np 2 atoll-train job.yaml run.dir=runs/tuned   starts from the imported weights\n"
     "  atoll-convert export runs/tuned tuned/                    for programs that read published checkpoints\n";
 
 static atoll_err run(convert *c) {

@@ -140,7 +140,7 @@ static atoll_err check_request(const convert *c, tokenizing *z, int *rule) {
   if (atoll_cli_operand_count(c->cli) < 3)
     return atoll_fail(ATOLL_USAGE, "tokenize takes one text or more, and the token file to write");
   if (!spec)
-    return atoll_fail(ATOLL_USAGE, "tokenize needs --tokenizer gpt2:DIR, llama2c:FILE or llama3:FILE");
+    return atoll_fail(ATOLL_USAGE, "tokenize needs --tokenizer gpt2:DIR, llama2c:FILE or bytes");
   for (*rule = WHOLE; documents && *rule <= LINES && strcmp(rules[*rule], documents) != 0;)
     (*rule)++;
   if (*rule > LINES)

@@ -63,7 +63,7 @@ static const char notes[] =
     "Examples:\n"
     "  atoll-generate runs/quick --prompt 'And God said' generate.tokens=60\n"
     "  atoll-generate gpt2/ --prompt-file story.txt generate.temperature=0.8 generate.top_p=0.95 generate.samples=4\n"
-    "  mpirun -np 4 atoll-generate stories260K.bin --prompts lines.txt --json\n";
+    "  mpirun --bind-to none -np 4 atoll-generate stories260K.bin --prompts lines.txt --json\n";
 
 typedef struct work {
   atoll_cli *cli;

@@ -114,10 +114,11 @@ static int64_t row_of(const place *p, int64_t rows, double step) {
 /* One table with the validations joined by step: spreadsheets want one. */
 static void print_csv(const run_table *t, FILE *f) {
   const column *step = table_find(&t->steps, "step"), *vs = table_find(&t->validations, "validation_step"),
-               *vl = table_find(&t->validations, "validation_loss");
+               *loss = table_find(&t->validations, "validation_loss"),
+               *vl = loss ? loss : table_find(&t->validations, "validation_return");
   for (int c = 0; c < t->steps.columns; c++)
     fprintf(f, "%s%s", c ? "," : "", t->steps.column[c].name);
-  fprintf(f, ",validation_loss\n");
+  fprintf(f, ",%s\n", vl ? vl->name : "validation_loss");
   place *held = index_steps(vs, t->validations.rows);
   for (int64_t i = 0; i < t->steps.rows; i++) {
     for (int c = 0; c < t->steps.columns; c++) {

@@ -80,7 +80,7 @@ atoll_err change_islands(const atoll_topo *topo, const atoll_islands *islands, c
   char words[1024];
   atoll_islands *is = NULL;
   if (strlen(text) >= sizeof words)
-    return atoll_fail(ATOLL_USAGE, "--without: the text is longer than %zu characters", sizeof words - 1);
+    return atoll_fail(ATOLL_USAGE, "--without, --with: the text is longer than %zu characters", sizeof words - 1);
   snprintf(words, sizeof words, "%s", text);
   ATOLL_TRY(copy_islands(islands, &is));
   for (char *save = NULL, *word = strtok_r(words, " ,\t", &save); word; word = strtok_r(NULL, " ,\t", &save)) {
@@ -96,10 +96,11 @@ atoll_err change_islands(const atoll_topo *topo, const atoll_islands *islands, c
     }
     if (!known) {
       atoll_islands_destroy(&is);
-      return atoll_fail(ATOLL_USAGE,
-                        "--without: found '%s', expected the name of a node or of an island, or ISLAND:COUNT with at "
-                        "most as many devices as it has",
-                        word);
+      return atoll_fail(
+          ATOLL_USAGE,
+          "--without, --with: found '%s', expected the name of a node or of an island, or ISLAND:COUNT with at "
+          "most as many devices as it has",
+          word);
     }
   }
   close_up(topo, is);

@@ -19,7 +19,8 @@ static const char notes[] =
     "atoll-inspect metrics RUN prints the learning curve.\n"
     "Examples:\n"
     "  atoll-rl inputs/jobs/cartpole.yaml rl.seed=3\n"
-    "  mpirun -np 2 atoll-rl rl.algorithm=ppo rl.environment=./mine.so run.dir=runs/mine\n";
+    "  mpirun --bind-to none -np 2 atoll-rl rl.algorithm=ppo rl.environment=./mine.so run.dir=runs/mine\n"
+    "An environment of your own: atoll/rl.h has the interface.\n";
 
 static atoll_err run(rl_job *job, const atoll_opts *opts, const char *trace, atoll_err parsed) {
   ATOLL_TRY_ALL(MPI_COMM_WORLD, parsed);

@@ -229,7 +229,7 @@ int main(int argc, char **argv) {
             "  atoll-topo                                       this machine\n"
             "  atoll-topo inputs/clusters/a100-v100 --explain   a recorded cluster, and its islands\n"
             "  atoll-topo topo.synthetic='4x(pack:2 core:8)'    a made-up one\n"
-            "  mpirun -n 4 atoll-topo --probe                   devices of 4 ranks, measured";
+            "  mpirun --bind-to none -n 4 atoll-topo --probe    devices of 4 ranks, measured";
   atoll_err err = atoll_cli_create(&p, &w.cli);
   if (err == ATOLL_OK)
     err = atoll_opts_add(atoll_cli_opts(w.cli), &atoll_topo_options, &w.topo);

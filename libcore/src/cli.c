@@ -221,7 +221,9 @@ static void print_help(const atoll_cli *cli) {
            "the last wins.\n\n");
     atoll_opts_help(cli->opts, stdout);
   }
-  printf("\nEnvironment\n  ATOLL_LOG=error|warn|info|debug   what goes to the log file of each rank (default info)\n");
+  printf("\nEnvironment\n  ATOLL_LOG=error|warn|info|debug   what goes to the log file of each rank (default info)\n"
+         "  ATOLL_CACHE=FOLDER                what was measured or compiled here before (default ~/.cache/atoll)\n"
+         "  ATOLL_PLUGIN_PATH=FILE:FILE       plug-ins besides the installed ones\n");
   printf("\nExit status\n");
   for (int i = 0; atoll_err_entry(i, &code, &name, &text); i++)
     printf("  %3d %-12s %s\n", (int)code, name, text);

@@ -20,8 +20,10 @@ static const atoll_opt_def defs[] = {
     {"layers", ATOLL_OPT_INTS, FIELD(layers), "", NULL, "blocks",
      "Blocks of each stage by hand, e.g. 5,7; embedding and head go to the ends; empty = chosen."},
     {"policy", ATOLL_OPT_STRING, FIELD(policy), "auto", NULL, "",
-     "What layers keep for backward, by name: eager_flash (all), exact20 (makes cheap parts again) ... exact2; or "
-     "auto."},
+     "What layers keep for backward, from all to their input alone: eager, eager_flash, exact20 (or exact), exact18, "
+     "exact12, exact10, exact6, exact4, exact2 give the same bits; tempo, tempo_flash and exact16_lossy round what "
+     "they "
+     "keep; auto = the best of eager_flash, exact20 and exact4."},
     {"memory", ATOLL_OPT_BYTES, FIELD(memory), "0", "0..", "bytes",
      "Memory per rank that a plan may use; 0 = the device's."},
     {"memory_share", ATOLL_OPT_REAL, FIELD(memory_share), "0.9", "0.01..1", "",

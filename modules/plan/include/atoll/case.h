@@ -1,5 +1,5 @@
-/** Planning cases in the neutral scorer's form: a cluster, a model and a batch, priced by imported profiles. No
- * topology, no job file: a case file and a folder of data are all that is read.
+/** Planning cases in a form that other planners are compared in, too: a cluster, a model and a batch, priced by
+ * imported profiles. No topology, no job file: a case file and a folder of data are all that is read.
  *
  *  CASE.json   name, model, global_batch, objective, cluster [{gpu, zone, count, gpus_per_node}]; `recorded`,
  *              `search_seconds`, `best_known_iterations_per_s` and `note` are for people and are not read
