@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/stats.h"
 #include "island_impl.h"
 
 static const char *kind_of(const atoll_topo *t, int i) { return t->node[t->device[i].node].kind; }
@@ -138,11 +139,6 @@ static atoll_err number_islands(const atoll_topo *t, const atoll_island_params *
 /* --- describing one island -------------------------------------------------------------------------------------------
  */
 
-static int by_real(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median_of(const atoll_topo *t, const atoll_island *is, size_t which, double *work) {
   int n = 0;
   for (int i = 0; i < is->devices; i++) {
@@ -150,8 +146,7 @@ static double median_of(const atoll_topo *t, const atoll_island *is, size_t whic
     if (s->n)
       work[n++] = atoll_samples_median(s);
   }
-  qsort(work, (size_t)n, sizeof *work, by_real);
-  return n ? (n % 2 ? work[n / 2] : (work[n / 2 - 1] + work[n / 2]) / 2) : 0;
+  return atoll_median(work, (size_t)n);
 }
 
 static void worst(const atoll_topo_link *l, double *latency, double *bandwidth) {
@@ -276,7 +271,7 @@ static void order(const atoll_topo *t, const atoll_island_params *params, ranked
     r[i].total = r[i].island.gemm_f32 * r[i].island.devices;
   }
   /* One spread for all: that of an island of two devices is itself too noisy to decide by. */
-  qsort(work, (size_t)m, sizeof *work, by_real);
+  atoll_sort(work, (size_t)m);
   double spread = m ? work[m / 2] : 0;
   qsort(r, (size_t)n, sizeof *r, by_total);
   for (int i = 1; i < n; i++) {

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/stats.h"
+
 #define QUANTITIES 3
 
 static const atoll_samples *quantity(const atoll_topo_device *d, int q) {
@@ -74,11 +76,6 @@ static int by_median(const void *a,
                                 : (x->member > y->member) - (x->member < y->member);
 }
 
-static int by_number(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 int island_split(const atoll_topo *topo, const atoll_island_params *params, const island_members *g, int *speed) {
   item *items = malloc(sizeof *items * (size_t)(g->n + 1));
   double *spread = malloc(sizeof *spread * (size_t)(g->n + 1));
@@ -100,7 +97,7 @@ int island_split(const atoll_topo *topo, const atoll_island_params *params, cons
             spread[m++] = atoll_samples_spread(s);
         }
       qsort(items, (size_t)n, sizeof *items, by_median);
-      qsort(spread, (size_t)m, sizeof *spread, by_number);
+      atoll_sort(spread, (size_t)m);
       double pooled = m ? spread[m / 2] : 0;
       for (int k = 0; k < n; k++) {
         const atoll_topo_device *d = &topo->device[g->device[items[k].member]];

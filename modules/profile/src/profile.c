@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/stats.h"
+
 #define SAMPLES_MAX 32
 #define TEXT_MAX    256
 
@@ -163,32 +165,20 @@ atoll_err atoll_profile_replace(atoll_profile *p, const atoll_profile *from) {
   return ATOLL_OK;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Quantile q of n sorted values, on the line between neighbours. */
-static double quantile(const double *v, int n, double q) {
-  double at = q * (n - 1);
-  int i = (int)at;
-  return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[n - 1];
-}
-
 static double median(const entry *e, int value) {
   double v[SAMPLES_MAX];
   for (int i = 0; i < e->n; i++)
     v[i] = e->v[i][value];
-  qsort(v, (size_t)e->n, sizeof *v, compare_doubles);
-  return quantile(v, e->n, 0.5);
+  return atoll_median(v, (size_t)e->n);
 }
 
 static double spread(const entry *e) {
   double v[SAMPLES_MAX];
   for (int i = 0; i < e->n; i++)
     v[i] = e->v[i][FORWARD] + e->v[i][BACKWARD_INPUT] + e->v[i][BACKWARD_WEIGHT];
-  qsort(v, (size_t)e->n, sizeof *v, compare_doubles);
-  return 0.5 * (quantile(v, e->n, 0.75) - quantile(v, e->n, 0.25)) / quantile(v, e->n, 0.5);
+  size_t n = (size_t)e->n;
+  double middle = atoll_median(v, n);
+  return 0.5 * (atoll_quantile(v, n, 0.75) - atoll_quantile(v, n, 0.25)) / middle;
 }
 
 /* Through two measurements. Beyond them noise would tilt the line without limit, so a smaller micro-batch is taken to
@@ -285,10 +275,8 @@ double atoll_profile_spread(const atoll_profile *p, const char *device_class, at
         atoll_digest_equal(e->k.model, model))
       v[n++] = spread(e);
   }
-  if (n > 0) {
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
-    middle = quantile(v, n, 0.5);
-  }
+  if (v)
+    middle = atoll_median(v, (size_t)n);
   free(v);
   return middle;
 }

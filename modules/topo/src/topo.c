@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/stats.h"
 #include "topo_impl.h"
 
 #define BACKENDS_MAX 16
@@ -280,12 +281,7 @@ void atoll_topo_reach(const atoll_topo *topo, int a, int b, double *latency, dou
     *price = cost;
 }
 
-static int by_value(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-void topo_samples_sort(atoll_samples *s) { qsort(s->v, (size_t)s->n, sizeof s->v[0], by_value); }
+void topo_samples_sort(atoll_samples *s) { atoll_sort(s->v, (size_t)s->n); }
 
 void topo_samples_add(atoll_samples *s, double v) {
   if (!(v > 0) || !isfinite(v) || s->n >= ATOLL_TOPO_SAMPLES)
@@ -294,18 +290,12 @@ void topo_samples_add(atoll_samples *s, double v) {
   topo_samples_sort(s);
 }
 
-/* Linear interpolation between order statistics, as numpy's default. */
-static double quantile(const atoll_samples *s, double q) {
-  double at = q * (s->n - 1);
-  int i = (int)at;
-  return i + 1 < s->n ? s->v[i] + (at - i) * (s->v[i + 1] - s->v[i]) : s->v[i];
-}
-
-double atoll_samples_median(const atoll_samples *s) { return s->n > 0 ? quantile(s, 0.5) : 0; }
+double atoll_samples_median(const atoll_samples *s) { return atoll_quantile(s->v, (size_t)s->n, 0.5); }
 
 double atoll_samples_spread(const atoll_samples *s) {
   double median = atoll_samples_median(s);
-  return median > 0 ? (quantile(s, 0.75) - quantile(s, 0.25)) / 2 / median : 0;
+  size_t n = (size_t)s->n;
+  return median > 0 ? (atoll_quantile(s->v, n, 0.75) - atoll_quantile(s->v, n, 0.25)) / 2 / median : 0;
 }
 
 const char *topo_kind_name(atoll_topo_kind k) { return k == ATOLL_TOPO_GPU ? "gpu" : "cpu"; }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "atoll/stats.h"
 #include "atoll/log.h"
 
 void durations_add(durations *d, double v) {
@@ -16,11 +17,6 @@ void durations_add(durations *d, double v) {
     d->n++;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 double durations_median(const durations *d) {
   if (d->n == 0)
     return NAN;
@@ -28,8 +24,7 @@ double durations_median(const durations *d) {
   if (!copy)
     return NAN;
   memcpy(copy, d->v, d->n * sizeof *copy);
-  qsort(copy, d->n, sizeof *copy, compare_doubles);
-  m = d->n % 2 ? copy[d->n / 2] : 0.5 * (copy[d->n / 2 - 1] + copy[d->n / 2]);
+  m = atoll_median(copy, d->n);
   free(copy);
   return m;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/stats.h"
 #include "engine/search.h"
 
 #define STEP   1.03
@@ -256,11 +257,6 @@ static atoll_err climb(sweep *w) {
   return ATOLL_OK;
 }
 
-static int by_real(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static void tabulate(sweep *w) {
   int reps = w->s->reps, n = 0;
   for (int k = 0; k < w->p->kinds; k++)
@@ -270,7 +266,7 @@ static void tabulate(sweep *w) {
       for (int i = 0; i < a->n; i++)
         w->candidate[n++] = a->point[i].seconds;
     }
-  qsort(w->candidate, (size_t)n, sizeof *w->candidate, by_real);
+  atoll_sort(w->candidate, (size_t)n);
   w->candidates = 0;
   for (int i = 0; i < n; i++)
     if (!w->candidates || w->candidate[i] > w->candidate[w->candidates - 1] * WITHIN)

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/stats.h"
 #include "interstage/interstage.h"
 
 typedef struct item { /* an option that is not dominated */
@@ -63,11 +64,6 @@ static int by_time(const void *x, const void *y) {
   if (a->t != b->t)
     return a->t < b->t ? -1 : 1;
   return by_place(x, y);
-}
-
-static int by_value(const void *x, const void *y) {
-  double a = *(const double *)x, b = *(const double *)y;
-  return (a > b) - (a < b);
 }
 
 /* Keeps what is not dominated among options for the same layers; returns how many. */
@@ -116,7 +112,7 @@ static atoll_err prepare(work *w) {
   }
   for (int k = 0; k < at; k++)
     w->bound[k] = w->item[k].t;
-  qsort(w->bound, (size_t)at, sizeof *w->bound, by_value);
+  atoll_sort(w->bound, (size_t)at);
   for (int k = 0; k < at; k++)
     if (w->bounds == 0 || w->bound[k] > w->bound[w->bounds - 1])
       w->bound[w->bounds++] = w->bound[k];
