@@ -370,7 +370,7 @@ static void leave(session *s, atoll_err err, const char *reason) {
 atoll_err job_run(rl_job *job, const atoll_opts *opts, FILE *trace) {
   session s = {.job = job, .saved = -1, .saved_at = atoll_clock_now(), .last_loss = NAN, .last_return = NAN};
   atoll_watch_params w;
-  char why[256] = "", message[1024];
+  char why[256] = "", message[ATOLL_MESSAGE_MAX];
   MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &s.size);
   atoll_watch_params_init(&w);

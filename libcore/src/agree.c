@@ -168,10 +168,9 @@ atoll_err atoll_mpi_check_world(MPI_Comm comm) {
 
 /* --- agreeing --------------------------------------------------------------------------------------------------- */
 
-#define NOTE_MAX 2048
 struct note {
   int32_t code;
-  char message[NOTE_MAX];
+  char message[ATOLL_MESSAGE_MAX];
 };
 
 static atoll_err broadcast_small(MPI_Comm comm, int root, void *data, int bytes) {
@@ -208,7 +207,7 @@ atoll_err atoll_agree(MPI_Comm comm, atoll_err mine) {
     snprintf(note.message + n, sizeof note.message - (size_t)n, "%s", message);
   }
   ATOLL_TRY(broadcast_small(comm, lowest, &note, (int)sizeof note));
-  note.message[NOTE_MAX - 1] = 0;
+  note.message[ATOLL_MESSAGE_MAX - 1] = 0;
   atoll_err_set_message(note.message);
   return (atoll_err)note.code;
 }

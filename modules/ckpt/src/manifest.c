@@ -222,9 +222,7 @@ static atoll_err get_files(atoll_yaml *root, manifest *m) {
 static atoll_err as_corrupt(atoll_err err) {
   if (err != ATOLL_USAGE)
     return err;
-  char message[ATOLL_MESSAGE_MAX];
-  snprintf(message, sizeof message, "%s", atoll_err_message());
-  return atoll_fail(ATOLL_CORRUPT, "%s", message);
+  return atoll_fail(ATOLL_CORRUPT, "%s", atoll_err_message());
 }
 
 atoll_err manifest_unpack_files(manifest *m, const char *name, const char *text, size_t bytes) {

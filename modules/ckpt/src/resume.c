@@ -30,11 +30,7 @@ atoll_err ckpt_check_file(const char *dir, const manifest_file *f) {
 }
 
 static atoll_err as_damage(atoll_err err) { /* stored data that does not add up */
-  char message[ATOLL_MESSAGE_MAX];
-  if (err != ATOLL_INTERNAL)
-    return err;
-  snprintf(message, sizeof message, "%s", atoll_err_message());
-  return atoll_fail(ATOLL_CORRUPT, "%s", message);
+  return err == ATOLL_INTERNAL ? atoll_fail(ATOLL_CORRUPT, "%s", atoll_err_message()) : err;
 }
 
 atoll_err atoll_ckpt_verify(const char *dir) {

@@ -207,11 +207,13 @@ static atoll_err train_loop(session *s, atoll_train_result *result) {
            err == ATOLL_OK && stopped == ATOLL_STOP_NONE ? "finished"
            : err == ATOLL_OK                             ? why
                                                          : atoll_err_message());
+  char message[ATOLL_MESSAGE_MAX];
+  snprintf(message, sizeof message, "%s", atoll_err_message());
   /* Ranks agree here, so the accounts can still be gathered after an agreed failure. */
   atoll_err published = session_publish(s, err == ATOLL_OK ? "finished" : err == ATOLL_STOPPED ? "stopped" : "failed");
   if (err == ATOLL_OK)
     return published;
-  atoll_err_set_message(result->reason);
+  atoll_err_set_message(message);
   return err;
 }
 

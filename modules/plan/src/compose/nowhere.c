@@ -77,8 +77,7 @@ atoll_err compose_nowhere(const composer *c, char *text, size_t n) {
   return ATOLL_OK;
 }
 
-/* The divisor of the batch in the middle of those above low and below high; 0: none. Memory grows with the
- * micro-batch, so the largest that fits is found by halving. */
+/* The divisor of the batch in the middle of those above low and below high; 0: none. */
 static int64_t between(int64_t batch, int64_t low, int64_t high) {
   int n = 0;
   for (int64_t b = low + 1; b < high; b++)
@@ -89,29 +88,36 @@ static int64_t between(int64_t batch, int64_t low, int64_t high) {
   return 0;
 }
 
+static atoll_err fits(const atoll_plan_problem *problem, const atoll_plan_params *params, int world, int64_t b) {
+  atoll_plan *plan = NULL;
+  atoll_plan_params less = *params;
+  less.micro_batch = b;
+  atoll_err err = compose_make(problem, &less, world, MPI_COMM_NULL, &plan, NULL);
+  atoll_plan_destroy(&plan);
+  atoll_err_clear();
+  return err;
+}
+
+/* The largest divisor of the batch below what was asked that fits. Activations grow with a micro-batch, and gradient
+ * buffers with how many there are: so where one sample fits, all up to the largest do, and it is found by halving;
+ * where one does not, a few together still may, and they are tried from the largest down. */
 atoll_err compose_say_batch(const atoll_plan_problem *problem, const atoll_plan_params *params, int world,
                             atoll_err err) {
   if (err != ATOLL_INFEASIBLE || params->micro_batch <= 1 || problem->islands->devices > COMPOSE_EXACT_DEVICES)
     return err;
   char message[ATOLL_MESSAGE_MAX];
   snprintf(message, sizeof message, "%s", atoll_err_message());
-  /* Divisors of the batch below what was asked; where one sample does not fit, no more is tried. */
-  int64_t fits = 0, high = params->micro_batch;
-  for (int64_t b = 1; b > 0; b = between(problem->global_batch, fits, high)) {
-    atoll_plan *plan = NULL;
-    atoll_plan_params less = *params;
-    less.micro_batch = b;
-    if (compose_make(problem, &less, world, MPI_COMM_NULL, &plan, NULL) == ATOLL_OK) {
-      fits = b;
-    } else {
-      atoll_err_clear();
-      high = b;
-    }
-    atoll_plan_destroy(&plan);
-  }
-  if (!fits)
+  int64_t low = fits(problem, params, world, 1) == ATOLL_OK, high = params->micro_batch, b;
+  if (low)
+    while ((b = between(problem->global_batch, low, high)) > 0)
+      *(fits(problem, params, world, b) == ATOLL_OK ? &low : &high) = b;
+  else
+    for (b = high - 1; b > 1 && !low; b--)
+      if (problem->global_batch % b == 0 && fits(problem, params, world, b) == ATOLL_OK)
+        low = b;
+  if (!low)
     atoll_err_set_message(message);
   else
-    (void)atoll_fail(err, "%s; a micro-batch of %" PRId64 " would fit", message, fits);
+    (void)atoll_fail(err, "%s; a micro-batch of %" PRId64 " would fit", message, low);
   return err;
 }
