@@ -20,6 +20,8 @@ assert whole["validation_return"][-1] == parts["validation_return"][-1]
 P
 run atoll-inspect metrics whole
 says 'mean_return'
+run atoll-inspect export --csv --out whole.csv whole
+[ "$(head -n 1 whole.csv | sed 's/.*,//')" = validation_return ] && tail -n 1 whole.csv | grep -q '[0-9]$' || fail "the table lacks the returns held out"
 run atoll-inspect status whole
 run atoll-inspect verify whole/ckpt/step-00000040.a1
 # Stopped by a signal.
