@@ -94,14 +94,16 @@ struct build {
 
 static int open_build(struct build *b) {
   const char *tmp = getenv("TMPDIR");
-  (void)snprintf(b->folder, sizeof b->folder, "%.480s/atoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-  if (!mkdtemp(b->folder))
+  char folder[sizeof b->folder]; /* apart: gcc with sanitizers takes a member of *b for one that overlaps */
+  (void)snprintf(folder, sizeof folder, "%.480s/atoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+  if (!mkdtemp(folder))
     return 0;
-  (void)snprintf(b->source, sizeof b->source, "%s/program.c", b->folder);
-  (void)snprintf(b->object, sizeof b->object, "%s/program.so", b->folder);
+  memcpy(b->folder, folder, sizeof folder);
+  (void)snprintf(b->source, sizeof b->source, "%s/program.c", folder);
+  (void)snprintf(b->object, sizeof b->object, "%s/program.so", folder);
   for (int k = 0; k < RT_PARTS; k++) {
-    (void)snprintf(b->unit[k], sizeof b->unit[k], "%s/unit-%d.o", b->folder, k);
-    (void)snprintf(b->output[k], sizeof b->output[k], "%s/output-%d", b->folder, k);
+    (void)snprintf(b->unit[k], sizeof b->unit[k], "%s/unit-%d.o", folder, k);
+    (void)snprintf(b->output[k], sizeof b->output[k], "%s/output-%d", folder, k);
   }
   return 1;
 }
