@@ -2,7 +2,8 @@
  * (linear_team.c) are remembered in, too.
  *
  * All settings are tried, twice if that is quick, the faster half again, and so on until FINALISTS are left; so far the
- * least time of each counts, as other load only adds to it. The finalists then take turns, and the medians of their
+ * least time of each counts, as other load only adds to it. The best setting of each way that plans compare (`led`)
+ * joins these, however slow: a plan must learn that, too. The finalists then take turns, and the medians of their
  * shares in a turn decide: a median is what a user sees, and it is not moved by the one turn in which a neighbour was
  * idle. After every few turns those leave that are clearly behind (successive halving, Jamieson and Talwalkar 2016,
  * 1502.07943), so that the time goes into the close ones: a difference of 3 % between two of them shows in the median
@@ -22,7 +23,16 @@
 #include "atoll/yaml.h"
 #include "chain_impl.h"
 
-enum { SETTINGS = 256, FINALISTS = 8, ROUND = 7, TURNS_LEAST = 3, TURNS_MOST = 15 * ROUND, ENTRIES = 4096, KEY = 512 };
+enum {
+  SETTINGS = 256,
+  FINALISTS = 8,
+  LED = 3,
+  ROUND = 7,
+  TURNS_LEAST = 3,
+  TURNS_MOST = 15 * ROUND,
+  ENTRIES = 4096,
+  KEY = 512
+};
 static const double enough_seconds = 2, decide_seconds = 6; /* of trying all, and of the finalists' turns */
 static const double long_run = 0.05;
 static const double shared_work = 32768; /* multiply-adds: a core needs no longer for less than ranks to meet */
@@ -102,6 +112,10 @@ static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int6
   return ATOLL_OK;
 }
 
+/* Ways whose times plans compare, and how many settings there are at the end when all finalists are of others. */
+static const atoll_chain_way led[LED] = {ATOLL_CHAIN_ROW_SPLIT, ATOLL_CHAIN_COLUMN_SHARED, ATOLL_CHAIN_CTA};
+enum { LAST_MOST = FINALISTS + LED };
+
 struct tried {
   atoll_chain_setting setting;
   double seconds; /* the least; a finalist's middling ones */
@@ -171,7 +185,7 @@ static int survivors(const struct finalist *f, int n) {
 
 /* Every rank sees the same times, so all end after the same turn. Those that leave keep how far they were behind. */
 static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
-  struct finalist f[FINALISTS];
+  struct finalist f[LAST_MOST];
   double spent = 0;
   int alive = n, turns = 0;
   for (int i = 0; i < n; i++)
@@ -194,6 +208,20 @@ static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tri
   return ATOLL_OK;
 }
 
+/* The best of the way joins the first `alive`, which lack it: of those behind them it is the first, as whoever left
+ * later lies before. */
+static int join_way(struct tried *tried, int n, int alive, atoll_chain_way way) {
+  int best = 0;
+  while (best < n && tried[best].setting.way != way)
+    best++;
+  if (best == n || best < alive)
+    return alive;
+  struct tried joins = tried[best];
+  tried[best] = tried[alive];
+  tried[alive] = joins;
+  return alive + 1;
+}
+
 static atoll_err measure(atoll_chain *c, int64_t rows, int same_bits, const float *x, atoll_chain_choice *out) {
   atoll_chain_setting list[SETTINGS];
   struct tried tried[SETTINGS];
@@ -210,6 +238,8 @@ static atoll_err measure(atoll_chain *c, int64_t rows, int same_bits, const floa
     alive = (alive + 1) / 2;
     ATOLL_TRY(try_each(c, rows, x, tried, alive, &spent));
   }
+  for (int i = 0; i < LED; i++)
+    alive = join_way(tried, n, alive, led[i]);
   ATOLL_TRY(decide(c, rows, x, tried, alive));
   memset(out, 0, sizeof *out);
   out->setting = tried[0].setting;
@@ -334,31 +364,56 @@ void cta_remember(const char *file, const char *key, const atoll_chain_choice *c
   atoll_err_clear();
 }
 
-int cta_recall(const char *path, const char *key, atoll_chain_choice *out) {
-  struct entry *all = NULL;
-  size_t n = 0;
-  int found = 0;
-  if (!*path || !atoll_file_exists(path))
-    return 0;
-  if (read_entries(path, &all, &n) != ATOLL_OK) {
-    atoll_log(ATOLL_LOG_WARN, "%s: not used, measuring again", atoll_err_message());
-    atoll_err_clear();
-    return 0;
-  }
-  for (size_t i = 0; i < n && !found; i++)
-    if (!strcmp(all[i].key, key)) {
-      *out = all[i].choice;
-      out->remembered = found = 1;
-    }
-  free(all);
-  return found;
-}
-
 void cta_choices_file(const char *path, char *file, size_t n) {
   if (path)
     snprintf(file, n, "%s", path);
   else
     atoll_cache_path(file, n, "chains.yaml");
+}
+
+struct atoll_chain_choices {
+  struct entry *entry;
+  size_t n;
+};
+
+void atoll_chain_choices_close(atoll_chain_choices **choices) {
+  if (*choices)
+    free((*choices)->entry);
+  free(*choices);
+  *choices = NULL;
+}
+
+atoll_err atoll_chain_choices_open(const char *path, atoll_chain_choices **out) {
+  char file[4096];
+  cta_choices_file(path, file, sizeof file);
+  *out = calloc(1, sizeof **out);
+  if (!*out)
+    return atoll_fail(ATOLL_NOMEM, "%s: %zu bytes", file, sizeof **out);
+  atoll_err err = *file && atoll_file_exists(file) ? read_entries(file, &(*out)->entry, &(*out)->n) : ATOLL_OK;
+  if (err != ATOLL_OK)
+    atoll_chain_choices_close(out);
+  return err;
+}
+
+static int find_entry(const atoll_chain_choices *choices, const char *key, atoll_chain_choice *out) {
+  for (size_t i = 0; i < choices->n; i++)
+    if (!strcmp(choices->entry[i].key, key)) {
+      *out = choices->entry[i].choice;
+      return out->remembered = 1;
+    }
+  return 0;
+}
+
+int cta_recall(const char *path, const char *key, atoll_chain_choice *out) {
+  atoll_chain_choices *all = NULL;
+  if (atoll_chain_choices_open(path, &all) != ATOLL_OK) {
+    atoll_log(ATOLL_LOG_WARN, "%s: not used, measuring again", atoll_err_message());
+    atoll_err_clear();
+    return 0;
+  }
+  int found = find_entry(all, key, out);
+  atoll_chain_choices_close(&all);
+  return found;
 }
 
 /* --- choosing ----------------------------------------------------------------------------------------------------- */
@@ -403,20 +458,15 @@ atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, co
   return ATOLL_OK;
 }
 
-int atoll_chain_remembered(const atoll_chain_params *params, int ranks, int64_t rows, const char *path,
-                           atoll_chain_choice *out) {
-  char file[4096], key[KEY];
+int atoll_chain_remembered(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks,
+                           int64_t rows, int same_bits, atoll_chain_choice *out) {
+  char key[KEY];
   atoll_chain *c = NULL;
-  int found = 0;
   if (cta_sketch(params, 0, ranks, &c) != ATOLL_OK) {
     atoll_err_clear();
     return 0;
   }
-  cta_choices_file(path, file, sizeof file);
-  for (int same_bits = 1; same_bits >= 0 && !found; same_bits--) {
-    make_key(c, rows, same_bits, key);
-    found = cta_recall(file, key, out);
-  }
+  make_key(c, rows, same_bits, key);
   free(c);
-  return found;
+  return find_entry(choices, key, out);
 }

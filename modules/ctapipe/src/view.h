@@ -25,12 +25,15 @@
 #define CTA_PANEL_MIN 8   /* rows */
 #define CTA_GROUP     256 /* rows whose panels share a pass over the weights; also the largest panel */
 
-/* A test builds the schedule with memory_order_relaxed in either place to see the race reported. */
+/* A test builds the schedule with memory_order_relaxed in each place to see the race reported. */
 #ifndef CTA_RELEASE
 #define CTA_RELEASE memory_order_release
 #endif
 #ifndef CTA_ACQUIRE
-#define CTA_ACQUIRE memory_order_acquire
+#define CTA_ACQUIRE memory_order_acquire /* of tiles */
+#endif
+#ifndef CTA_ACQUIRE_MEETING
+#define CTA_ACQUIRE_MEETING memory_order_acquire
 #endif
 
 /* One writer per line and value. 64 bytes, so that a poll does not take the line of another flag's writer. */
@@ -145,6 +148,9 @@ static inline cta_line *cta_flag_at(const struct cta_view *v, int step, int64_t 
 }
 static inline int cta_reached(cta_line *line, uint32_t epoch) {
   return (int32_t)(atomic_load_explicit(&line->epoch, CTA_ACQUIRE) - epoch) >= 0;
+}
+static inline int cta_arrived(cta_line *line, uint32_t meeting) {
+  return (int32_t)(atomic_load_explicit(&line->epoch, CTA_ACQUIRE_MEETING) - meeting) >= 0;
 }
 static inline void cta_set(cta_line *line, uint32_t epoch) { atomic_store_explicit(&line->epoch, epoch, CTA_RELEASE); }
 

@@ -59,7 +59,7 @@ atoll_err cta_meet(struct cta_view *v) {
   cta_set(v->done[v->rank], ++v->meetings);
   for (int r = 0; r < v->ranks; r++) {
     struct cta_wait w = {0, 0};
-    while (!cta_reached(v->done[r], v->meetings))
+    while (!cta_arrived(v->done[r], v->meetings))
       ATOLL_TRY(cta_wait_step(v, &w, "the arrival", 0, -1, -1, r));
   }
   return cta_check_others(v); /* a rank that came too late need not have waited for anybody */

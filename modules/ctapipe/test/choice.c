@@ -57,11 +57,15 @@ int main(int argc, char **argv) {
     CHECK(fabs(first.seconds[w] - again.seconds[w]) <= 1e-12);
   CHECK(choose(c, 48, path).remembered && choose(c, 16, path).remembered); /* one entry does not displace another */
   atoll_chain_choice known;
-  CHECK(atoll_chain_remembered(&q.p, 2, 48, path, &known) && known.setting.way == again.setting.way);
-  CHECK(!atoll_chain_remembered(&q.p, 2, 47, path, &known) && !atoll_chain_remembered(&q.p, 3, 48, path, &known));
+  atoll_chain_choices *file = NULL;
+  CHECK_OK(atoll_chain_choices_open(path, &file));
+  CHECK(atoll_chain_remembered(file, &q.p, 2, 48, 1, &known) && known.setting.way == again.setting.way);
+  CHECK(!atoll_chain_remembered(file, &q.p, 2, 47, 1, &known) && !atoll_chain_remembered(file, &q.p, 3, 48, 1, &known));
   q.p.claims = 0;
-  CHECK(!atoll_chain_remembered(&q.p, 2, 48, path, &known));
+  CHECK(!atoll_chain_remembered(file, &q.p, 2, 48, 1, &known) && !atoll_chain_remembered(file, &q.p, 2, 48, 0, &known));
   q.p.claims = 1;
+  CHECK(!atoll_chain_remembered(file, &q.p, 2, 48, 0, &known));
+  atoll_chain_choices_close(&file);
   CHECK_OK(atoll_chain_run(c, again.setting.way, &again.setting.cut, 48, q.x, &y));
   CHECK(worst_error(&q, y) < 1e-5);
   MPI_Barrier(MPI_COMM_WORLD);

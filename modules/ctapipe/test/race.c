@@ -1,6 +1,6 @@
 /* The schedule with threads for ranks, gradients of weights included, under ThreadSanitizer: clean as it is, and a race
- * is reported when the release of a finished tile, or the acquire before its use, is relaxed (which x86 would forgive).
- * The program runs itself and looks at the sanitizer's exit status, EXPECTED_STATUS. */
+ * is reported when the release of a finished tile, the acquire before its use, or that of a meeting is relaxed (which
+ * x86 would forgive). The program runs itself and looks at the sanitizer's exit status, EXPECTED_STATUS. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -63,8 +63,8 @@ atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, c
       return missing(layer, "input, targets or loss");
     return (atoll_model_causal(m) ? head_forward : masked_forward)(&l, x, targets, y, loss);
   default:
-    if (!x || !y || !b->saved)
-      return missing(layer, "input, output or room for saved activations");
+    if (!x || !y || x == y || !b->saved)
+      return missing(layer, "input, output (two different buffers) or room for saved activations");
     return block_run(&l, STEP_FORWARD, x, y, NULL, NULL);
   }
 }

@@ -69,16 +69,30 @@ atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int
   return ATOLL_OK;
 }
 
-int atoll_mlp_remembered(const atoll_model *m, int64_t rows, int ranks, const char *path, double *pipelined,
-                         double *even) {
-  const atoll_chain_params p = params_of(m, rows, 0, ATOLL_MLP_CTA);
+static int look_up(const atoll_model *m, const atoll_chain_choices *choices, int same_bits, atoll_mlp_seconds *s) {
+  const atoll_chain_params p = params_of(m, s->rows, 0, ATOLL_MLP_CTA);
   atoll_chain_choice known;
-  if (!atoll_chain_remembered(&p, ranks, rows, path, &known))
+  if (!atoll_chain_remembered(choices, &p, s->ranks, s->rows, same_bits, &known))
     return 0;
   double by_rows = known.seconds[ATOLL_CHAIN_ROW_SPLIT], by_columns = known.seconds[ATOLL_CHAIN_COLUMN_SHARED];
-  *pipelined = known.seconds[ATOLL_CHAIN_CTA];
-  *even = by_rows > 0 && (by_rows < by_columns || by_columns == 0) ? by_rows : by_columns;
-  return *pipelined > 0 && *even > 0;
+  s->pipelined = known.seconds[ATOLL_CHAIN_CTA];
+  s->even = by_rows > 0 && (by_rows < by_columns || by_columns == 0) ? by_rows : by_columns;
+  return s->pipelined > 0 && s->even > 0;
+}
+
+int atoll_mlp_remembered(const atoll_model *m, const char *path, atoll_mlp_seconds *of, int n) {
+  atoll_chain_choices *choices = NULL;
+  int known = 0;
+  if (atoll_chain_choices_open(path, &choices) != ATOLL_OK)
+    atoll_err_clear(); /* the chooser says so when it measures again */
+  for (int i = 0; i < n; i++) {
+    if (choices && (look_up(m, choices, 1, &of[i]) || look_up(m, choices, 0, &of[i])))
+      known++;
+    else
+      of[i].pipelined = of[i].even = 0;
+  }
+  atoll_chain_choices_close(&choices);
+  return known;
 }
 
 /* Where the parameters stand, by the block's program. */

@@ -73,6 +73,13 @@ static void bad_calls(void **state) {
   refused(atoll_stage_backward(s, 0, 1, &c, NULL, dx, NULL), "gradient buffer 1 of 1");
   refused(atoll_stage_backward(s, 0, 0, &c, NULL, NULL, NULL), "gradient of its boundary is missing");
   OK(atoll_stage_backward(s, 0, 0, &c, NULL, dx, NULL));
+  atoll_stage *block = NULL;
+  q = p, q.last = 2;
+  OK(atoll_stage_create(m, &q, &r.e, &block));
+  OK(atoll_stage_init(block, 1));
+  refused(atoll_stage_forward(block, 0, &c, x, NULL, NULL, x, NULL), "two different buffers");
+  OK(atoll_stage_forward(block, 0, &c, x, NULL, NULL, dx, NULL));
+  atoll_stage_destroy(&block);
   int64_t count = 0;
   int first = -1;
   float *tied = atoll_stage_tied_grad(s, 0, &count, &first);

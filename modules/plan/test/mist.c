@@ -215,6 +215,37 @@ static void stopping_early_loses_no_step(void **state) {
 
 static double of(const mist_mesh *m, int fixed) { return m->fixed[fixed].value.r; }
 
+static double value(const mist_mesh *m, const atoll_sym *e, int zero) {
+  atoll_sym_binding b[MIST_FIXED + MIST_AXES];
+  atoll_sym_value v;
+  for (int i = 0; i < MIST_FIXED; i++)
+    b[i] = (atoll_sym_binding){mist_fixed_name[i], m->fixed[i].value};
+  for (int i = 0; i < MIST_AXES; i++)
+    b[MIST_FIXED + i] = (atoll_sym_binding){mist_axis_name[i], {ATOLL_SYM_INT, i == AXIS_ZERO ? zero : 0, 0}};
+  assert_ok(atoll_sym_eval(e, b, MIST_FIXED + MIST_AXES, &v));
+  return v.type == ATOLL_SYM_INT ? (double)v.i : v.r;
+}
+
+/* Each of two ranks has a matrix of [64, 256] of four blocks packed for both directions, and tiles. */
+static void check_room(const mist_slice *s, const mist_mesh mesh[2], int tensor) {
+  double more = value(&mesh[1], s->memory.peak, 0) - value(mesh, s->memory.peak, 0);
+  assert_true(tensor > 1 ? more > 4 * 2 * 4 * 64 * 256 : more == 0);
+  assert_true(value(&mesh[1], s->memory.bytes[ATOLL_MEM_COMM], 0) - value(mesh, s->memory.bytes[ATOLL_MEM_COMM], 0) ==
+              more);
+}
+
+/* Every rank packs all it has, whatever of the optimizer is dealt out. */
+static void check_packing(const mist_slice *s, const mist_mesh *m) {
+  mist_mesh longer = *m;
+  longer.fixed[FIX_DATA].value.i = 2;
+  for (int zero = 0; zero <= 1; zero++) {
+    longer.fixed[FIX_PACK].value.r = 1;
+    double one = value(&longer, s->phase.first, zero);
+    longer.fixed[FIX_PACK].value.r = 2;
+    assert_true(fabs(value(&longer, s->phase.first, zero) - one - 4) < 1e-9);
+  }
+}
+
 static void pipelined_mlps(void **state) {
   (void)state;
   world w;
@@ -235,12 +266,13 @@ static void pipelined_mlps(void **state) {
       mesh[k] = (mist_mesh){.data = 2 / tensor, .tensor = tensor, .context = 1, .expert = 1};
       assert_ok(mist_mesh_price(&place, slice, &x, &mesh[k]));
     }
-    cost_slice want = {
-        .forward = of(mesh, FIX_FORWARD), .backward = of(mesh, FIX_BACKWARD), .update = of(mesh, FIX_UPDATE)};
+    cost_slice want = {.forward = of(mesh, FIX_FORWARD), .backward = of(mesh, FIX_BACKWARD)};
     if (tensor > 1)
       assert_ok(cost_pipeline_mlp(cost, 0, 1, tensor, ATOLL_MLP_CTA, 4, &want));
     assert_true(of(&mesh[1], FIX_FORWARD) == want.forward && of(&mesh[1], FIX_BACKWARD) == want.backward &&
-                of(&mesh[1], FIX_UPDATE) == want.update);
+                of(&mesh[1], FIX_UPDATE) == of(mesh, FIX_UPDATE) && of(&mesh[1], FIX_PACK) == want.update);
+    check_room(slice, mesh, tensor);
+    check_packing(slice, &mesh[1]);
     assert_true((of(&mesh[1], FIX_FORWARD) > of(mesh, FIX_FORWARD)) == (tensor > 1));
     for (int inside = FIX_FORWARD_INSIDE; inside <= FIX_BACKWARD_INSIDE; inside++) /* one sum of two */
       assert_true((of(mesh, inside) > 0) == (tensor > 1) && of(&mesh[1], inside) == of(mesh, inside) / 2);

@@ -434,13 +434,18 @@ static int is_new_size(const probe *p, const visit *v) {
 
 /* Pipelined MLPs, of what this rank's machine remembers. */
 static atoll_err add_remembered(const probe *p, const target *t) {
-  for (const visit *v = p->visit; v < p->visit + p->visits; v++)
-    for (int ranks = 2; is_new_size(p, v) && ranks <= MLP_RANKS; ranks *= 2) {
-      double pipelined, even;
-      if (atoll_mlp_remembered(p->model, v->B * p->S, ranks, NULL, &pipelined, &even))
-        ATOLL_TRY(atoll_profile_add_mlp(t->profile, t->class_name, atoll_model_digest(t->model), ranks,
-                                        t->job->train.seq, v->B, pipelined, even));
-    }
+  atoll_mlp_seconds of[SIZES * MLP_RANKS];
+  int n = 0;
+  for (int ranks = 2; ranks <= MLP_RANKS; ranks++)
+    for (const visit *v = p->visit; v < p->visit + p->visits && n < SIZES * MLP_RANKS; v++)
+      if (is_new_size(p, v) && atoll_layer_check_tensor(p->model, ranks) == ATOLL_OK)
+        of[n++] = (atoll_mlp_seconds){.rows = v->B * p->S, .ranks = ranks};
+  atoll_err_clear();
+  (void)atoll_mlp_remembered(p->model, NULL, of, n);
+  for (int i = 0; i < n; i++)
+    if (of[i].pipelined > 0)
+      ATOLL_TRY(atoll_profile_add_mlp(t->profile, t->class_name, atoll_model_digest(t->model), of[i].ranks,
+                                      t->job->train.seq, of[i].rows / p->S, of[i].pipelined, of[i].even));
   return ATOLL_OK;
 }
 

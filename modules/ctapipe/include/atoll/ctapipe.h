@@ -148,8 +148,11 @@ ATOLL_API int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int s
 
 typedef struct atoll_chain_choice {
   atoll_chain_setting setting;
-  double seconds[ATOLL_CHAIN_WAYS]; /* median of each way's best finalist; 0: it had none */
-  int remembered;                   /* 1: from the file */
+  double
+      seconds[ATOLL_CHAIN_WAYS]; /* of the best finalist of each way: its median, or where it left before the end, how
+                                    far its median was behind the best one's then, times the latter's; 0: it had none,
+                                    which row_split, column_shared and cta have unless they were not measured at all */
+  int remembered;                /* 1: from the file */
 } atoll_chain_choice;
 
 /** Collective: the fastest setting for runs of `rows` rows on this machine, the sequential way included, so a shape too
@@ -160,11 +163,16 @@ typedef struct atoll_chain_choice {
 ATOLL_API atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
                                        atoll_chain_choice *out);
 
-/** Local: 1 and *out when the file, named as there, has a choice for runs of `rows` rows on so many ranks of this
- * machine, of the same bits if it can be. Dtype, claims and layers of params count, and whether they have an
- * activation; biases and backward do not. */
-ATOLL_API int atoll_chain_remembered(const atoll_chain_params *params, int ranks, int64_t rows, const char *path,
-                                     atoll_chain_choice *out);
+/** Local: what the file, named as there, holds now; none is an empty one. Errors of one that cannot be used as
+ * atoll_yaml_load() and its readers. */
+typedef struct atoll_chain_choices atoll_chain_choices;
+ATOLL_API atoll_err atoll_chain_choices_open(const char *path, atoll_chain_choices **out);
+ATOLL_API void atoll_chain_choices_close(atoll_chain_choices **choices);
+/** 1 and *out when there is a choice for runs of `rows` rows on so many ranks of this machine, made with the same
+ * same_bits. Dtype, claims and layers of params count, and whether they have an activation; biases and backward do not.
+ */
+ATOLL_API int atoll_chain_remembered(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks,
+                                     int64_t rows, int same_bits, atoll_chain_choice *out);
 
 /** Local. Seconds that a run would take if every rank had a core to itself, as fast as the one on which the sequential
  * way took `sequential` seconds: for machines with fewer cores than ranks. CTA is simulated event by event, by the

@@ -79,11 +79,16 @@ typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA, ATOLL_MLP_CTA_OWN } ato
 static inline int atoll_mlp_pipelined(atoll_mlp mlp) { return mlp != ATOLL_MLP_PLAIN; }
 ATOLL_API const char *atoll_mlp_name(atoll_mlp mlp);
 ATOLL_API int atoll_mlp_parse(const char *name, atoll_mlp *mlp); /* 0 or -1 */
-/** Local: what this machine's chooser of chains remembers of the model's MLP on `rows` rows and so many ranks (file as
- * in atoll_chain_choose()): s pipelined, and s of an even share of rows or columns without waiting, the lesser. 0: it
- * was not measured. */
-ATOLL_API int atoll_mlp_remembered(const atoll_model *m, int64_t rows, int ranks, const char *path, double *pipelined,
-                                   double *even);
+/** A model's MLP on so many rows and ranks: s pipelined, and s of the row or the column split, whichever is less, their
+ * meetings included. Both 0: not measured. */
+typedef struct atoll_mlp_seconds {
+  int64_t rows;
+  int ranks;
+  double pipelined, even;
+} atoll_mlp_seconds;
+/** Local: what this machine's chooser of chains remembers of the `n` rows and ranks that are set in `of` (file as in
+ * atoll_chain_choose(), read once; one that cannot be used knows nothing). Returns how many it knows. */
+ATOLL_API int atoll_mlp_remembered(const atoll_model *m, const char *path, atoll_mlp_seconds *of, int n);
 
 /** One micro-batch's identity: what random numbers and loss weights are keyed by. */
 typedef struct atoll_call {
@@ -160,11 +165,11 @@ typedef struct atoll_layer_buffers {
   struct layer_mlp *mlp; /* a stage's, of a block whose MLP is pipelined; NULL: plain */
 } atoll_layer_buffers;
 
-/** x [B,S,H] -> y [B,S,H]. Embedding: tokens [B,S] instead of x. Head: targets [B,S]; loss [B,S] per token (-1 targets
- * give 0); that of the next sentence is added to a sample's first, times next_scale / loss_scale, so that the sum over
- * all is the whole loss by loss_scale. The head computes, in row chunks, loss and (train) also its input gradient,
- * which it leaves in y, and its weight gradients, which it adds: its logits exist one chunk at a time and are never
- * recomputed. All enqueued on e->compute. */
+/** x [B,S,H] -> y [B,S,H] (of a block not x, which is read while y is written). Embedding: tokens [B,S] instead of x.
+ * Head: targets [B,S]; loss [B,S] per token (-1 targets give 0); that of the next sentence is added to a sample's
+ * first, times next_scale / loss_scale, so that the sum over all is the whole loss by loss_scale. The head computes, in
+ * row chunks, loss and (train) also its input gradient, which it leaves in y, and its weight gradients, which it adds:
+ * its logits exist one chunk at a time and are never recomputed. All enqueued on e->compute. */
 ATOLL_API atoll_err atoll_layer_forward(const atoll_model *m, int layer, atoll_policy p, const atoll_exec *e,
                                         const atoll_call *c, const atoll_layer_buffers *b, const void *x,
                                         const int32_t *tokens, const int32_t *targets, void *y, float *loss);

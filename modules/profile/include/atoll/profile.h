@@ -45,11 +45,13 @@ ATOLL_API atoll_err atoll_profile_find(const atoll_profile *p, const char *devic
 /** How far measured times of one class are off: the median spread of its measured entries that have three samples or
  * more; 0 when there are none. */
 ATOLL_API double atoll_profile_spread(const atoll_profile *p, const char *device_class, atoll_digest model);
-/** Of the MLP of B samples over so many ranks that share memory: s pipelined by tiles, and s of an even share without
- * any waiting, both as the chooser of a machine of the class remembers them. */
+/** Of the MLP of B samples over so many ranks that share memory: s pipelined by tiles, and s of an even share (of
+ * rows or of columns, meetings included), both as the chooser of a machine of the class remembers them. */
 ATOLL_API atoll_err atoll_profile_add_mlp(atoll_profile *p, const char *device_class, atoll_digest model, int ranks,
                                           int64_t S, int64_t B, double pipelined, double even);
-/** Pipelined over even, at the nearest B as atoll_profile_find(); NOINPUT when nothing is known. */
+/** Pipelined over even, each between or beyond the B that are known as in atoll_profile_find(); NOINPUT: there are
+ * none.
+ */
 ATOLL_API atoll_err atoll_profile_find_mlp(const atoll_profile *p, const char *device_class, atoll_digest model,
                                            int ranks, int64_t S, int64_t B, double *over);
 ATOLL_API int atoll_profile_count(const atoll_profile *p);

@@ -63,7 +63,7 @@ static double mlp_share(const atoll_model *model, int64_t seq) {
 }
 
 typedef struct layer_seconds {
-  double forward, backward, update;
+  double forward, backward, update, pack;
 } layer_seconds;
 
 /* One layer on one rank of the mesh. Kernels shrink with what is cut, which for tensor ranks are those of blocks; the
@@ -81,11 +81,11 @@ static atoll_err layer_of(const mist_place *p, const mist_slice *s, const atoll_
     more = 1 + (double)(p->moe.top_k - 1) * mlp_share(p->problem->model, p->problem->seq);
     held = 1 + ((double)p->moe.experts / m->expert - 1) * 2.0 / 3; /* 8 of a block's 12 h^2 values are its MLP */
   }
-  *out = (layer_seconds){c.forward * more / parts, c.backward * more / parts, c.update * held / tensor};
+  *out = (layer_seconds){c.forward * more / parts, c.backward * more / parts, c.update * held / tensor, 0};
   if (tensor > 1) {
-    cost_slice share = {.forward = out->forward, .backward = out->backward, .update = out->update};
+    cost_slice share = {.forward = out->forward, .backward = out->backward};
     ATOLL_TRY(cost_pipeline_mlp(p->cost, p->shape.island, layer, tensor, p->mlp, b, &share));
-    *out = (layer_seconds){share.forward, share.backward, share.update};
+    *out = (layer_seconds){share.forward, share.backward, out->update, share.update};
   }
   *source = later((int)*source, (int)c.source);
   if (parts > 1 || more > 1)
@@ -123,23 +123,55 @@ static void sync(const groups *g, double dense, double experts, mist_mesh *m, in
 }
 
 static void set_ints(const mist_place *p, const atoll_slice_context *x, mist_mesh *m) {
-  const int64_t v[MIST_INTS] = {
-      x->micro_batch, p->problem->seq, x->in_flight,
-      x->partials,    m->data,         m->tensor,
-      m->context,     m->expert,       m->tensor > 1 && p->problem->seq % ((int64_t)m->tensor * m->context) == 0,
-      p->host};
+  const int64_t v[MIST_INTS] = {x->micro_batch,
+                                p->problem->seq,
+                                x->in_flight,
+                                x->partials,
+                                m->data,
+                                m->tensor,
+                                m->context,
+                                m->expert,
+                                m->tensor > 1 && p->problem->seq % ((int64_t)m->tensor * m->context) == 0,
+                                p->host,
+                                0};
   for (int i = 0; i < MIST_FIXED; i++)
     m->fixed[i] = (tuner_fixed){mist_fixed_name[i],
                                 {i < MIST_INTS ? ATOLL_SYM_INT : ATOLL_SYM_REAL, i < MIST_INTS ? v[i] : 0, 0}};
 }
 
+/* What pipelined MLPs take on the fullest tensor rank, as grid counts it, beyond plain ones, which the expressions are
+ * of: packed weights, shared tiles, and matrices that are whole on two of the ranks. What plain ones save for backward
+ * and these do not is no credit, and nothing of it is dealt out or offloaded: mist may refuse what would fit, but not
+ * accept what does not. */
+static atoll_err mlp_bytes(const mist_place *p, const mist_slice *s, const atoll_slice_context *x, const mist_mesh *m,
+                           int64_t *more) {
+  int64_t plain[ATOLL_MEM_CATEGORIES], pipelined[ATOLL_MEM_CATEGORIES];
+  cost_stage stage = {.first = s->first,
+                      .last = s->last,
+                      .policy = (atoll_policy)s->policy,
+                      .b = (x->micro_batch + m->context - 1) / m->context,
+                      .slots = x->in_flight,
+                      .partials = x->partials,
+                      .tensor = m->tensor};
+  *more = 0;
+  if (m->tensor < 2 || !atoll_mlp_pipelined(p->mlp))
+    return ATOLL_OK;
+  ATOLL_TRY(cost_stage_bytes(p->cost, &stage, plain));
+  stage.mlp = p->mlp;
+  ATOLL_TRY(cost_stage_bytes(p->cost, &stage, pipelined));
+  for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
+    *more += pipelined[c] > plain[c] ? pipelined[c] - plain[c] : 0;
+  return ATOLL_OK;
+}
+
 atoll_err mist_mesh_price(const mist_place *p, const mist_slice *s, const atoll_slice_context *x, mist_mesh *m) {
   groups g;
   double all, experts, saved, input;
-  layer_seconds edge = {0, 0, 0}, block = {0, 0, 0};
+  layer_seconds edge = {0, 0, 0, 0}, block = {0, 0, 0, 0};
   int block_layer = -1;
   m->source = ATOLL_COST_MEASURED;
   set_ints(p, x, m);
+  ATOLL_TRY(mlp_bytes(p, s, x, m, &m->fixed[FIX_MLP_BYTES].value.i));
   ATOLL_TRY(find_groups(p, m, &g));
   for (int l = s->first; l < s->last; l++) {
     layer_seconds one;
@@ -150,7 +182,7 @@ atoll_err mist_mesh_price(const mist_place *p, const mist_slice *s, const atoll_
       continue;
     }
     ATOLL_TRY(layer_of(p, s, x, m, l, &one, &m->source));
-    edge = (layer_seconds){edge.forward + one.forward, edge.backward + one.backward, edge.update + one.update};
+    edge = (layer_seconds){edge.forward + one.forward, edge.backward + one.backward, edge.update + one.update, 0};
   }
   set(m, FIX_EDGE_FORWARD, edge.forward);
   set(m, FIX_EDGE_BACKWARD, edge.backward);
@@ -158,6 +190,7 @@ atoll_err mist_mesh_price(const mist_place *p, const mist_slice *s, const atoll_
   set(m, FIX_FORWARD, block.forward);
   set(m, FIX_BACKWARD, block.backward);
   set(m, FIX_UPDATE, block.update);
+  set(m, FIX_PACK, block.pack);
   inside(p, &g, x, m);
   /* Bytes per block by taking the edges' parameters, which have no experts, from all: blocks are alike. */
   ATOLL_TRY(evaluate(m, s->memory.parameters, &all));

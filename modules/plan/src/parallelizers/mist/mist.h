@@ -25,10 +25,12 @@ enum {
   FIX_EXPERT,
   FIX_SEQUENCE,
   FIX_HOST_LIMIT,
+  FIX_MLP_BYTES, /* of pipelined MLPs beyond plain ones */
   MIST_INTS,
   FIX_FORWARD = MIST_INTS,
   FIX_BACKWARD,
   FIX_UPDATE,
+  FIX_PACK, /* weights of a pipelined MLP, by every rank once a step */
   FIX_FORWARD_INSIDE,
   FIX_BACKWARD_INSIDE,
   FIX_GATHER,

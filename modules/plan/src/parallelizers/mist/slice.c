@@ -18,9 +18,11 @@ const char *const mist_fixed_name[MIST_FIXED] = {"B",
                                                  "expert",
                                                  "sequence_parallel",
                                                  "host_limit",
+                                                 "mlp_bytes",
                                                  "forward",
                                                  "backward",
                                                  "update",
+                                                 "pack",
                                                  "forward_inside",
                                                  "backward_inside",
                                                  "gather",
@@ -83,7 +85,7 @@ static void block_phases(const builder *k, phase_layer *y) {
                      .backward = seconds(k, FIX_BACKWARD),
                      .forward_inside = seconds(k, FIX_FORWARD_INSIDE),
                      .backward_inside = seconds(k, FIX_BACKWARD_INSIDE),
-                     .update = dealt(k, 1, seconds(k, FIX_UPDATE)),
+                     .update = plus(k, dealt(k, 1, seconds(k, FIX_UPDATE)), seconds(k, FIX_PACK)),
                      .gather_steady = when(k, zero_from(k, 3), seconds(k, FIX_GATHER), nought),
                      .gather_updated = when(k, zero_from(k, 1), seconds(k, FIX_GATHER), nought),
                      .scatter_steady = when(k, zero_from(k, 2), seconds(k, FIX_SCATTER), nought),
@@ -112,6 +114,12 @@ static void add_edges(const builder *k, phase_times *p) {
   p->first = plus(k, p->first, when(k, zero_from(k, 1), gather, nought));
   p->last = plus(k, p->last, plus(k, b, always));
   p->last = plus(k, p->last, when(k, zero_from(k, 1), scatter, seconds(k, FIX_EDGE_REDUCE)));
+}
+
+static void add_mlp_bytes(const builder *k, memory_model *m) {
+  const atoll_sym *more = fixed_int(k, FIX_MLP_BYTES);
+  m->bytes[ATOLL_MEM_COMM] = plus(k, m->bytes[ATOLL_MEM_COMM], more);
+  m->peak = plus(k, m->peak, more);
 }
 
 static atoll_err make_tuner(const builder *k, mist_slice *s) {
@@ -157,6 +165,7 @@ atoll_err mist_slice_make(const atoll_model *model, int first, int last, atoll_p
   ATOLL_TRY_GOTO(err, fail, atoll_syms_create(&s->pool));
   ATOLL_TRY_GOTO(err, fail, memory_model_make(model, s->pool, first, last, policy, moe, &s->memory));
   builder made = {.pool = s->pool}, *k = &made;
+  add_mlp_bytes(k, &s->memory);
   k->ranks = atoll_sym_to_real(
       s->pool, atoll_sym_mul(s->pool, atoll_sym_mul(s->pool, fixed_int(k, FIX_DATA), fixed_int(k, FIX_CONTEXT)),
                              fixed_int(k, FIX_EXPERT)));
