@@ -21,7 +21,11 @@ expect 64 "$plan" $base plan.experts=8
 says "plan.experts is 8"
 expect 64 "$plan" job.yaml topo.path="$cluster" plan.parallelizer=mist plan.experts=8
 says "plan.experts is 8"
-# Stages on tensor ranks do their MLP as they are told, and what its ranks share is counted.
-run "$plan" $base plan.tensor_parallel=2 plan.mlp=cta
+# Stages on tensor ranks do their MLP as they are told, and what its ranks hold is counted: what fits with plain ones does
+# not with pipelined ones. (Context ranks cannot divide 255 tokens.)
+two="$base train.seq=255 plan.parallelizer=mist plan.tensor_parallel=2"
+run "$plan" $two plan.mlp=cta
 says 'with tensor degree 2'
 says '( mlp cta )'
+run "$plan" $two plan.memory=60MiB
+expect 69 "$plan" $two plan.memory=60MiB plan.mlp=cta
