@@ -228,6 +228,9 @@ static atoll_err body(work *w) {
                                 .seq = w->job.train.seq,
                                 .global_batch = w->job.train.global_batch,
                                 .extra_bytes = atoll_train_extra_bytes};
+  if (w->rank == 0 && w->job.plan.pack_weights == ATOLL_PACK_YES && !w->job.plan.load[0])
+    atoll_warn(
+        "plan.pack_weights=yes: products are known where the job runs; a plan made here keeps no packed weights");
   atoll_err err = plan_job(w, &problem);
   if (err == ATOLL_INFEASIBLE && w->rank == 0 && atoll_cli_value(w->cli, "explain"))
     print_rejected(w);

@@ -24,3 +24,6 @@ PY
 # Two stages of one rank each are a plan that options can name, too.
 run mpi 2 "$(atoll atoll-bench)" predict --job job.yaml --repeats 1 plan.stages=2 plan.micro_batch=1
 says "predicted over measured: median"
+export ATOLL_TEST_GEMM=packed # whose products read packed weights
+run mpi 2 "$(atoll atoll-bench)" predict --job job.yaml --repeats 1 plan.micro_batch=2
+says "predicted over measured: median"

@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
   CHECK(!choose(path).remembered && choose(path).remembered);
   edit(path, "processor: \"", "processor: \"another "); /* foreign */
   CHECK(!choose(path).remembered && choose(path).remembered);
-  edit(path, ", code ", ", code 0"); /* of another build */
+  edit(path, "\"code ", "\"code 0"); /* of another build */
   CHECK(!choose(path).remembered && choose(path).remembered);
   CHECK(!choose("no/such/folder/gemm.yaml").remembered);
   return check_end();

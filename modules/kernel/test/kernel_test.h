@@ -76,10 +76,12 @@ static inline void close_to(const char *what, const float *a, const float *b, in
 }
 
 static inline void same_bits(const char *what, const void *a, const void *b, size_t bytes) {
-  if (memcmp(a, b, bytes))
-    for (size_t i = 0; i < bytes / 4; i++)
-      if (memcmp((const char *)a + 4 * i, (const char *)b + 4 * i, 4))
-        fail_msg("%s differs in the bits of float %zu of %zu", what, i, bytes / 4);
+  if (!memcmp(a, b, bytes))
+    return;
+  for (size_t i = 0; i < bytes / 4; i++)
+    if (memcmp((const char *)a + 4 * i, (const char *)b + 4 * i, 4))
+      fail_msg("%s differs in the bits of float %zu of %zu", what, i, bytes / 4);
+  fail_msg("%s differs in the last of %zu bytes", what, bytes);
 }
 
 #endif

@@ -15,6 +15,8 @@
 static atoll_err check_stage(const atoll_plan_stage *stage, int s) {
   if (stage->chunks != 1)
     return LACKS("stage %d has %d layer chunks; the form has no interleaving", s, stage->chunks);
+  if (stage->packed)
+    return LACKS("stage %d keeps packed weights; the form counts no bytes for them (plan.pack_weights=no)", s);
   for (int i = 0; i < stage->ranges; i++) {
     const atoll_plan_range *r = &stage->range[i];
     if (r->policy != ATOLL_POLICY_EAGER_FLASH)

@@ -62,7 +62,7 @@ static const atoll_opt_def defs[] = {
      "Keep weights in the order in which products read them, from one micro-batch to the next, instead of bringing "
      "them into it for each: twice as much memory again as the weights take in f32, the same results. yes: where a "
      "rank has several micro-batches in a step, memory for it, and products that can; auto: if these have few tokens, "
-     "too."},
+     "too. Decided where the job runs, which knows its products: plans that atoll-plan makes keep none."},
     {"load", ATOLL_OPT_STRING, FIELD(load), "", NULL, "", "A saved plan to use instead of planning."},
     {NULL, ATOLL_OPT_BOOL, 0, NULL, NULL, NULL, NULL},
 };

@@ -47,6 +47,8 @@ static inline int plan_least_degree(const atoll_model *model) {
 
 /* Tied list of a plan whose stages are set. */
 atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model);
+/* What panels of its weights add to a stage's parameters; 0: it cannot keep any. */
+atoll_err plan_panel_bytes(const atoll_model *model, const atoll_stage_params *of, int64_t *out);
 /* Stage of a pipeline that holds a layer, or -1. */
 int plan_stage_of(const atoll_plan_pipeline *p, int layer);
 

@@ -250,3 +250,45 @@ atoll_err plan_fill_tied(atoll_plan *plan, const atoll_model *model) {
   }
   return ATOLL_OK;
 }
+
+atoll_err plan_panel_bytes(const atoll_model *model, const atoll_stage_params *of, int64_t *out) {
+  int64_t with[ATOLL_MEM_CATEGORIES], without[ATOLL_MEM_CATEGORIES];
+  atoll_stage_params sp = *of;
+  *out = 0;
+  if (!atoll_stage_packs(model, &sp))
+    return ATOLL_OK;
+  sp.packed = 0;
+  ATOLL_TRY(atoll_stage_bytes(model, &sp, without));
+  sp.packed = 1;
+  ATOLL_TRY(atoll_stage_bytes(model, &sp, with));
+  *out = with[ATOLL_MEM_PARAMETER] - without[ATOLL_MEM_PARAMETER];
+  return ATOLL_OK;
+}
+
+static atoll_err unpack_stage(atoll_plan *plan, const atoll_model *model, int p, int s, atoll_policy *policy) {
+  atoll_plan_stage *stage = &plan->pipeline[p].stage[s];
+  for (int k = 0; k < stage->replicas; k++) {
+    atoll_plan_replica *r = &stage->replica[k];
+    atoll_stage_params sp;
+    int64_t bytes;
+    ATOLL_TRY(atoll_plan_stage_params(plan, (atoll_plan_place){p, s, k, 0}, &sp, policy));
+    ATOLL_TRY(plan_panel_bytes(model, &sp, &bytes));
+    if (r->bytes[ATOLL_MEM_PARAMETER] < bytes) /* a plan written by hand may say nothing */
+      continue;
+    r->bytes[ATOLL_MEM_PARAMETER] -= bytes;
+    r->bytes_peak -= bytes;
+  }
+  stage->packed = 0;
+  return ATOLL_OK;
+}
+
+atoll_err atoll_plan_unpack(atoll_plan *plan, const atoll_model *model) {
+  atoll_policy *policy = NULL;
+  atoll_err err = plan_alloc((size_t)atoll_model_layers(model), sizeof *policy, &policy);
+  for (int p = 0; p < plan->pipelines && err == ATOLL_OK; p++)
+    for (int s = 0; s < plan->pipeline[p].stages && err == ATOLL_OK; s++)
+      if (plan->pipeline[p].stage[s].packed)
+        err = unpack_stage(plan, model, p, s, policy);
+  free(policy);
+  return err;
+}

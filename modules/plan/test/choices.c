@@ -88,6 +88,17 @@ static void packs_where_it_fits(void **state) {
   assert_int_equal(read->pipeline[0].stage[1].packed, 1);
   free(text);
   atoll_plan_destroy(&read);
+  const atoll_plan_replica *second = &x.plan->pipeline[0].stage[1].replica[0];
+  const int64_t parameters = second->bytes[ATOLL_MEM_PARAMETER];
+  assert_ok(atoll_plan_unpack(x.plan, x.problem.model));
+  assert_true(atoll_digest_equal(before, atoll_plan_digest(x.plan)));
+  assert_int_equal(x.plan->pipeline[0].stage[0].replica[0].bytes_peak, without);
+  assert_int_equal(with[1] - second->bytes_peak, parameters - second->bytes[ATOLL_MEM_PARAMETER]);
+  x.params.layers.n = 0;
+  x.params.min_throughput = 1e-9; /* which the search of large clusters alone knows */
+  atoll_plan_destroy(&x.plan);
+  assert_ok(atoll_plan_make(&x.problem, &x.params, &x.plan, NULL));
+  assert_int_equal(x.plan->pipeline[0].stage[0].packed, 1);
   x.problem.global_batch = 1; /* one micro-batch */
   assert_int_equal(stages_packed(&x, 1, ATOLL_PACK_AUTO, 0), 0);
   x.problem.global_batch = 16;

@@ -31,6 +31,7 @@ static void test(void **state) {
     (place) = kept;                                                                                                    \
   } while (0)
   LACKS("stage 1 uses policy exact20", s->range[0].policy, ATOLL_POLICY_EXACT20);
+  LACKS("keeps packed weights", s->packed, 1);
   LACKS("recomputes", s->range[0].recompute, 1);
   LACKS("offload", s->range[0].offload_activations, 0.5);
   LACKS("MLP algorithm", s->range[0].mlp[0], 'c');

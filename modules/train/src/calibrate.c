@@ -26,7 +26,6 @@
 
 #include "atoll/clock.h"
 #include "atoll/log.h"
-#include "atoll/packed.h"
 
 enum { ROUNDS = 32, PASSES = 2, SIZES = 3, KINDS = 3, LAYERS_MAX = 8, TOKENS_MAX = 8192, MLP_RANKS = 64 };
 
@@ -41,6 +40,7 @@ typedef struct visit { /* what is measured at once: layers of one kind under one
   int first, count;
   atoll_policy policy;
   int64_t B;
+  int packed;         /* panels of its weights are kept */
   atoll_stage *stage; /* kept from round to round while there is room */
   int given_up;       /* it does not fit this rank's memory */
   double seconds;     /* that the last one took */
@@ -56,10 +56,8 @@ typedef struct probe {
   const atoll_model *model;
   const atoll_exec *exec; /* NULL: this rank has no device, and only keeps step */
   int64_t S, largest;
-  int64_t keep;     /* bytes */
-  int focus;        /* few visits that count alike: rounds are whole */
-  int64_t batch;    /* samples of a step */
-  int pack_weights; /* as plan.pack_weights */
+  int64_t keep; /* bytes */
+  int focus;    /* few visits that count alike: rounds are whole */
   visit visit[VISITS];
   int visits, rounds;
   sample (*sample)[ROUNDS]; /* [visits] */
@@ -119,22 +117,27 @@ static int layers_to_measure(const atoll_model *m, int first, int last, int64_t 
   return count;
 }
 
-static void add_visit(probe *p, int first, int last, atoll_policy policy, int64_t B) {
-  for (int i = 0; i < p->visits; i++)
-    if (p->visit[i].first == first && p->visit[i].policy == policy && p->visit[i].B == B)
+static void add_visit(probe *p, int first, int last, atoll_policy policy, int64_t B, int packed) {
+  for (const visit *v = p->visit; v < p->visit + p->visits; v++)
+    if (v->first == first && v->policy == policy && v->B == B && v->packed == packed)
       return;
   if (p->visits < VISITS)
-    p->visit[p->visits++] =
-        (visit){.first = first, .count = layers_to_measure(p->model, first, last, B, p->S), .policy = policy, .B = B};
+    p->visit[p->visits++] = (visit){.first = first,
+                                    .count = layers_to_measure(p->model, first, last, B, p->S),
+                                    .policy = policy,
+                                    .B = B,
+                                    .packed = packed};
 }
 
-/* Blocks under a policy, and with them embedding and head, which know none. */
-static void add_visits(probe *p, atoll_policy policy, int64_t B) {
+/* Of layers [first, last) blocks under a policy, and with them embedding and head, which know none. */
+static void add_visits(probe *p, int first, int last, atoll_policy policy, int64_t B, int packed) {
   int blocks = atoll_model_layers(p->model) - 2;
-  add_visit(p, 0, 1, (atoll_policy)0, B);
-  if (blocks > 0)
-    add_visit(p, 1, 1 + blocks, policy, B);
-  add_visit(p, blocks + 1, blocks + 2, (atoll_policy)0, B);
+  if (first == 0)
+    add_visit(p, 0, 1, (atoll_policy)0, B, packed);
+  if (blocks > 0 && first <= blocks && last > 1)
+    add_visit(p, 1, 1 + blocks, policy, B, packed);
+  if (last == blocks + 2)
+    add_visit(p, blocks + 1, blocks + 2, (atoll_policy)0, B, packed);
   p->largest = B > p->largest ? B : p->largest;
 }
 
@@ -149,25 +152,39 @@ static int allowed(const atoll_job *job, int policy) {
   return policy == (int)named;
 }
 
-static void list_visits(probe *p, const atoll_job *job, int devices, const atoll_plan *focus) {
+/* Where a plan of as many replicas as there can be keeps panels, though not of what memory allows. */
+static int expects_packed(const probe *p, const atoll_job *job, int devices, int64_t B) {
+  const atoll_plan_params *plan = &job->plan;
+  int64_t replicas = plan->data_parallel > 0 ? plan->data_parallel : devices / (plan->stages > 1 ? plan->stages : 1);
+  const atoll_stage_params sp = {.B = B, .S = p->S};
+  return B * replicas < job->train.global_batch &&
+         atoll_stage_packs(p->model, &sp) >= (plan->pack_weights == ATOLL_PACK_YES ? 1 : 2);
+}
+
+/* packs: panels may be kept. */
+static void list_visits(probe *p, const atoll_job *job, int devices, int packs, const atoll_plan *focus) {
   int64_t size[SIZES];
+  int packed[SIZES], layers = atoll_model_layers(p->model);
   int sizes = sizes_to_measure(job, devices, size), reference = 0;
   for (int i = 0; focus && i < focus->pipelines; i++)
     for (int s = 0; s < focus->pipeline[i].stages; s++) {
       const atoll_plan_stage *stage = &focus->pipeline[i].stage[s];
       for (int r = 0; r < stage->ranges; r++)
         for (int k = 0; k < stage->replicas; k++)
-          add_visits(p, (atoll_policy)stage->range[r].policy, stage->replica[k].micro_batch);
+          add_visits(p, stage->range[r].first, stage->range[r].last, (atoll_policy)stage->range[r].policy,
+                     stage->replica[k].micro_batch, stage->packed);
     }
   if (focus)
     return;
   while (!allowed(job, reference))
     reference++;
-  for (int k = 0; k < sizes; k++)
-    add_visits(p, (atoll_policy)reference, size[k]);
+  for (int k = 0; k < sizes; k++) {
+    packed[k] = packs && expects_packed(p, job, devices, size[k]);
+    add_visits(p, 0, layers, (atoll_policy)reference, size[k], packed[k]);
+  }
   for (int policy = reference + 1; policy < ATOLL_POLICIES; policy++)
     if (allowed(job, policy))
-      add_visits(p, (atoll_policy)policy, size[sizes / 2]);
+      add_visits(p, 0, layers, (atoll_policy)policy, size[sizes / 2], packed[sizes / 2]);
 }
 
 /* ---- one visit --------------------------------------------------------------------------------------------------- */
@@ -189,13 +206,7 @@ static atoll_err take_buffers(probe *p) {
   return p->exec->kernels->copy_weights(p->exec->compute, p->y, p->x, (int64_t)(BS * H), &(atoll_rounding){0});
 }
 
-/* Where a step has several micro-batches of the size. */
-static int tries_packed(const probe *p, const atoll_stage_params *sp) {
-  return p->pack_weights != ATOLL_PACK_NO && sp->B < p->batch && atoll_packed_serves(p->exec->kernels, NULL) &&
-         atoll_stage_packs(p->model, sp) >= (p->pack_weights == ATOLL_PACK_YES ? 1 : 2);
-}
-
-static atoll_err make_stage(const probe *p, visit *v) {
+static atoll_err make_stage(const probe *p, visit *v, int packed) {
   atoll_policy policy[LAYERS_MAX];
   for (int i = 0; i < v->count; i++)
     policy[i] = v->policy;
@@ -206,28 +217,24 @@ static atoll_err make_stage(const probe *p, visit *v) {
                            .S = p->S,
                            .slots = 1,
                            .partials = 2,
-                           .train = 1};
-  sp.packed = tries_packed(p, &sp);
-  atoll_err err = atoll_stage_create(p->model, &sp, p->exec, &v->stage);
-  if (err == ATOLL_NOMEM && sp.packed) {
-    atoll_err_clear();
-    sp.packed = 0;
-    err = atoll_stage_create(p->model, &sp, p->exec, &v->stage);
-  }
-  return err == ATOLL_OK ? atoll_stage_init(v->stage, 1) : err;
+                           .train = 1,
+                           .packed = packed};
+  ATOLL_TRY(atoll_stage_create(p->model, &sp, p->exec, &v->stage));
+  return atoll_stage_init(v->stage, 1);
 }
 
 static atoll_err open_visit(probe *p, visit *v) {
   if (v->stage)
     return ATOLL_OK;
   ATOLL_TRY(take_buffers(p));
-  atoll_err err = make_stage(p, v);
-  if (err != ATOLL_NOMEM)
-    return err;
-  atoll_err_clear();
-  for (int i = 0; i < p->visits; i++) /* alone it may fit */
-    atoll_stage_destroy(&p->visit[i].stage);
-  return make_stage(p, v);
+  atoll_err err = make_stage(p, v, v->packed);
+  for (int packed = v->packed; packed >= 0 && err == ATOLL_NOMEM; packed--) { /* alone it may fit, or without panels */
+    atoll_err_clear();
+    for (int i = 0; i < p->visits; i++)
+      atoll_stage_destroy(&p->visit[i].stage);
+    err = make_stage(p, v, packed);
+  }
+  return err;
 }
 
 static void close_visit(const probe *p, visit *v) {
@@ -283,8 +290,7 @@ static atoll_err measure_visit(probe *p, visit *v, sample *out) {
   t0 = atoll_clock_now();
   ATOLL_TRY(e->kernels->add(e->compute, atoll_stage_flat_grad(v->stage, 1), atoll_stage_flat_grad(v->stage, 0),
                             atoll_stage_grad_elements(v->stage)));
-  ATOLL_TRY(atoll_stage_zero_grad(v->stage, 1));
-  ATOLL_TRY(atoll_queue_sync(e->compute));
+  ATOLL_TRY(atoll_queue_sync(e->compute)); /* that a buffer counts as zero costs nothing */
   s.leaf = (atoll_clock_now() - t0) / v->count;
   *out = s;
   close_visit(p, v);
@@ -522,13 +528,12 @@ atoll_err atoll_train_calibrate(atoll_comm *comm, const atoll_job *job, const at
   atoll_queue *queue = NULL;
   atoll_exec exec;
   char class_name[256] = "";
+  int packs = train_packs(mpi, job, device);
   probe *p = calloc(1, sizeof *p);
   atoll_err err = p ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "calibration of %d policies", ATOLL_POLICIES);
   ATOLL_TRY_GOTO(err, agree, err);
   *p = (probe){.mpi = mpi, .model = model, .S = job->train.seq, .focus = focus != NULL};
-  p->batch = job->train.global_batch;
-  p->pack_weights = job->plan.pack_weights;
-  list_visits(p, job, atoll_comm_size(comm), focus);
+  list_visits(p, job, atoll_comm_size(comm), packs, focus);
   p->sample = calloc((size_t)p->visits, sizeof *p->sample);
   if (!p->sample)
     ATOLL_TRY_GOTO(err, agree, atoll_fail(ATOLL_NOMEM, "samples of %d visits", p->visits));

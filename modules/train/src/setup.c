@@ -69,6 +69,17 @@ atoll_err train_kernels(const atoll_job *job, const atoll_device *device, const 
   return atoll_kernels_get(name, out);
 }
 
+int train_packs(MPI_Comm comm, const atoll_job *job, const atoll_device *device) {
+  const atoll_kernels *kernels;
+  int packs = 0;
+  if (train_kernels(job, device, &kernels) == ATOLL_OK)
+    packs = job->plan.pack_weights != ATOLL_PACK_NO && atoll_packed_serves(kernels, NULL);
+  else
+    atoll_err_clear();
+  MPI_Allreduce(MPI_IN_PLACE, &packs, 1, MPI_INT, MPI_MIN, comm);
+  return packs;
+}
+
 static atoll_err open_device(session *s) {
   const atoll_train_params *t = &s->job->train;
   int bound = 0, threads = 0;
@@ -238,9 +249,8 @@ static atoll_err plan_by(session *s, const atoll_plan_params *params, atoll_plan
                                 .profile = s->profile,
                                 .seq = s->job->train.seq,
                                 .global_batch = s->job->train.global_batch,
-                                .packs = atoll_packed_serves(s->kernels, NULL),
+                                .packs = train_packs(s->mpi, s->job, s->device),
                                 .extra_bytes = atoll_train_extra_bytes};
-  MPI_Allreduce(MPI_IN_PLACE, &problem.packs, 1, MPI_INT, MPI_MIN, s->mpi);
   return atoll_plan_agree(s->world, &problem, params, out, NULL);
 }
 
@@ -292,6 +302,19 @@ atoll_err session_predict(session *s, double seconds, double *step_seconds) {
   return err;
 }
 
+/* A plan that was loaded may keep weights packed where this job must not, or its products read none. */
+static atoll_err unpack_plan(session *s) {
+  int packed = 0;
+  for (int p = 0; p < s->plan->pipelines; p++)
+    for (int i = 0; i < s->plan->pipeline[p].stages; i++)
+      packed |= s->plan->pipeline[p].stage[i].packed;
+  if (train_packs(s->mpi, s->job, s->device) || !packed)
+    return ATOLL_OK;
+  if (s->rank == 0 && s->job->plan.pack_weights != ATOLL_PACK_NO)
+    atoll_warn("packed weights of the plan are not kept: products of a rank do not use them");
+  return atoll_plan_unpack(s->plan, s->model);
+}
+
 static atoll_err settle_plan(session *s, const atoll_ckpt_meta *meta) {
   phase(s, "plan");
   ATOLL_TRY_ALL(s->mpi, reuse_plan(s, meta));
@@ -304,6 +327,7 @@ static atoll_err settle_plan(session *s, const atoll_ckpt_meta *meta) {
   ATOLL_TRY_ALL(s->mpi, atoll_plan_check(s->plan, s->model));
   ATOLL_TRY_ALL(s->mpi, atoll_plan_fits(s->plan, s->model, s->islands, s->size));
   ATOLL_TRY_ALL(s->mpi, atoll_train_accepts(s->plan));
+  ATOLL_TRY_ALL(s->mpi, unpack_plan(s));
   const atoll_train_params *t = &s->job->train;
   if (s->plan->seq != t->seq || s->plan->global_batch != t->global_batch)
     ATOLL_TRY_ALL(s->mpi,
@@ -372,11 +396,6 @@ static atoll_err make_stage(session *s) {
   atoll_stage_params p;
   atoll_err err = atoll_plan_stage_params(s->plan, s->place, &p, policy);
   s->partials = p.partials;
-  const char *why;
-  if (err == ATOLL_OK && p.packed && !atoll_packed_serves(s->kernels, &why)) {
-    atoll_warn("rank %d keeps no packed weights, which the plan has: %s", s->rank, why);
-    p.packed = 0;
-  }
   if (err == ATOLL_OK)
     err = atoll_stage_create(s->model, &p, &s->exec, &s->stage);
   free(policy);

@@ -21,6 +21,9 @@
 
 /* The kernels that train.kernels names for a device, in the model's dtype. */
 atoll_err train_kernels(const atoll_job *job, const atoll_device *device, const atoll_kernels **out);
+/* Collective. Whether panels of weights may be kept: plan.pack_weights lets them, and products of all ranks use them.
+ */
+int train_packs(MPI_Comm comm, const atoll_job *job, const atoll_device *device);
 
 /* ---- partials ---------------------------------------------------------------------------------------------------- */
 

@@ -119,8 +119,8 @@ static const char *key_of(char *key) {
   char cpu[160], text[33];
   atoll_digest code = {0, 0};
   (void)dl_iterate_phdr(find_code, &code);
-  (void)snprintf(key, KEY, "%s; %s, code %.8s", atoll_cache_processor(cpu, sizeof cpu), gemm_versions(),
-                 atoll_digest_text(code, text));
+  (void)snprintf(key, KEY, "code %.8s; %s; %s", atoll_digest_text(code, text), atoll_cache_processor(cpu, sizeof cpu),
+                 gemm_versions());
   return key;
 }
 

@@ -215,6 +215,9 @@ ATOLL_API int atoll_plan_owner(const atoll_plan *plan, int pipeline, int stage, 
  * for several chunks. */
 ATOLL_API atoll_err atoll_plan_stage_params(const atoll_plan *plan, atoll_plan_place place, atoll_stage_params *p,
                                             atoll_policy *policy);
+/** Its stages keep no packed weights, and its bytes count none: for jobs whose products would not use them. Errors as
+ * of atoll_plan_stage_params() and atoll_stage_bytes(). */
+ATOLL_API atoll_err atoll_plan_unpack(atoll_plan *plan, const atoll_model *model);
 /** Gradient buffers a replica needs for its leaves' tree nodes while accumulating in order. */
 ATOLL_API int atoll_plan_partials(const atoll_plan *plan, int64_t first_micro_batch, int64_t micro_batches);
 

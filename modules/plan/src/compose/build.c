@@ -365,23 +365,17 @@ atoll_err build_bytes(composer *c, atoll_plan *plan, int64_t *over, char *where,
   return err;
 }
 
-/* Bytes that panels add to each rank of a replica; 0: they do not serve there. */
+/* Bytes that panels add to each rank of a replica; 0: they are not wanted there. */
 static atoll_err panel_bytes(const composer *c, const atoll_plan *plan, atoll_plan_place at, atoll_policy *policy,
                              int64_t *out) {
   const atoll_plan_replica *r = &plan->pipeline[at.pipeline].stage[at.stage].replica[at.replica];
-  int64_t with[ATOLL_MEM_CATEGORIES], without[ATOLL_MEM_CATEGORIES];
   atoll_stage_params sp;
   ATOLL_TRY(atoll_plan_stage_params(plan, at, &sp, policy));
   *out = 0;
   if (r->micro_batches < 2 ||
       atoll_stage_packs(c->problem->model, &sp) < (c->params->pack_weights == ATOLL_PACK_YES ? 1 : 2))
     return ATOLL_OK;
-  sp.packed = 0;
-  ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, without));
-  sp.packed = 1;
-  ATOLL_TRY(atoll_stage_bytes(c->problem->model, &sp, with));
-  *out = with[ATOLL_MEM_PARAMETER] - without[ATOLL_MEM_PARAMETER];
-  return ATOLL_OK;
+  return plan_panel_bytes(c->problem->model, &sp, out);
 }
 
 static atoll_err pack_stage(const composer *c, atoll_plan *plan, int p, int s, atoll_policy *policy) {

@@ -409,7 +409,6 @@ static atoll_err make_exact(composer *c) {
   double fastest = c->best_seconds;
   ATOLL_TRY(prefer(c));
   left = c->alike > 0 ? fmin(left, fastest) : left;
-  ATOLL_TRY(build_packed(c, c->best));
   ATOLL_TRY(build_times(c, c->best, 1));
   c->best->optimal = !(left * (1 - 1e-12) < c->best->step_seconds);
   c->best->gap = c->best->optimal ? 0 : c->best->step_seconds / left - 1;
@@ -494,6 +493,8 @@ atoll_err compose_make(const atoll_plan_problem *problem, const atoll_plan_param
   err = err == ATOLL_OK ? space_check(&c) : err;
   err = comm == MPI_COMM_NULL ? err : atoll_agree(comm, err);
   err = err == ATOLL_OK ? make_best(&c, comm, &chosen) : err;
+  if (err == ATOLL_OK && c.best && rank == 0 && params->target != 1) /* what train executes */
+    err = build_packed(&c, c.best);
   if (report && rank == 0 && (err == ATOLL_OK || c.note_count)) {
     char message[ATOLL_MESSAGE_MAX];
     snprintf(message, sizeof message, "%s", atoll_err_message());
