@@ -156,15 +156,22 @@ static double measure_memory(const work *w) {
   return best;
 }
 
+static atoll_err make_texts(work *w, counts *c) {
+  const int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
+  const int64_t first = w->comm ? 0 : w->rank;
+  atoll_err err = w->by_program
+                      ? recurrent_texts(&w->recurrent, &w->p, end, first, w->makers, &w->texts, c)
+                      : generate_texts(w->decode, w->source.model, &w->p, end, first, w->makers, &w->texts, c);
+  if (err != ATOLL_OK && w->comm) /* others may wait for this rank's part */
+    atoll_abort(NULL, err);
+  return err;
+}
+
 static atoll_err run(work *w) {
   counts c = {0};
   int64_t bytes[ATOLL_MEM_CATEGORIES];
   ATOLL_TRY(prepare(w, bytes));
-  int32_t end = w->tokenizer ? atoll_tokenizer_end(w->tokenizer) : -1;
-  ATOLL_TRY_ALL(MPI_COMM_WORLD, w->by_program ? recurrent_texts(&w->recurrent, &w->p, end, w->comm ? 0 : w->rank,
-                                                                w->makers, &w->texts, &c)
-                                              : generate_texts(w->decode, w->source.model, &w->p, end,
-                                                               w->team ? 0 : w->rank, w->makers, &w->texts, &c));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, make_texts(w, &c));
   team_report team = {0};
   if (w->team)
     team = team_tell(w->comm, w->team);

@@ -33,6 +33,15 @@ generate drawn_recurrent --engine recurrent generate.temperature=0.8 generate.to
 "${ATOLL_MPIRUN[@]}" -np 2 "$(atoll atoll-generate)" a --prompts prompts --json generate.tokens=24 --engine recurrent generate.block=8 \
   generate.together=yes generate.threads=1 >placed 2>err </dev/null || fail "two ranks: $(cat err)"
 generate whole --engine recurrent generate.block=8
+# So dealt out and under a budget. A disk that fills up on one rank ends the job, although others wait for its sums.
+memory=$(python3 -c 'import json; b = json.load(open("placed"))["bytes_per_rank"]; print(b["parameter"] + b["activation"] * 8 // 10)')
+budget=("$(atoll atoll-generate)" a --prompts prompts --json generate.tokens=24 --engine recurrent generate.block=8
+  generate.together=yes generate.threads=1 "generate.memory=$memory")
+"${ATOLL_MPIRUN[@]}" -np 2 "${budget[@]}" generate.offload=. >placed_offload 2>err </dev/null || fail "two ranks, budget: $(cat err)"
+expect 74 mpi 2 env ATOLL_FAULT=fail:write:4:ENOSPC:0 "${budget[@]}" generate.offload=.
+says 'No space left'
+expect 74 mpi 2 "${budget[@]}" generate.offload=not/there
+says 'no file can be made in not/there'
 python3 - <<'P' || fail 'the texts'
 import json
 def load(name):
@@ -42,7 +51,7 @@ def same(a, b):
         assert x["tokens"] == y["tokens"], (a, b, x["text"], y["text"])
         for p, q in zip(x["probabilities"], y["probabilities"]):
             assert abs(p - q) <= 1e-3 * p, (a, b, p, q)
-for other in ("recurrent", "single", "window", "block", "placed", "offload"):
+for other in ("recurrent", "single", "window", "block", "placed", "offload", "placed_offload"):
     same("plain", other)
 same("drawn", "drawn_recurrent")
 same("plain_short", "short")

@@ -108,6 +108,16 @@ atoll_err rt_away_write(rt_away *a, const void *data, int64_t bytes, int64_t *pl
   return ATOLL_OK;
 }
 
+atoll_err rt_away_probe(const char *folder) {
+  static const char page[4096];
+  rt_away *a = NULL;
+  int64_t place = -1;
+  ATOLL_TRY(rt_away_create(folder, &a));
+  atoll_err err = rt_away_write(a, page, sizeof page, &place);
+  rt_away_destroy(&a);
+  return err;
+}
+
 atoll_err rt_away_read(const rt_away *a, void *data, int64_t bytes, int64_t place) {
   for (int64_t at = 0; at < bytes;) {
     ssize_t n = pread(a->file, (char *)data + at, (size_t)(bytes - at), (off_t)(place + at));

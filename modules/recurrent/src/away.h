@@ -10,6 +10,8 @@ typedef struct rt_away rt_away;
 /* In this folder, which must be there. IO: it cannot be written. */
 atoll_err rt_away_create(const char *folder, rt_away **out);
 void rt_away_destroy(rt_away **a);
+/* Whether files can be made and written there. */
+atoll_err rt_away_probe(const char *folder);
 /* *place: -1, or where these bytes were written before. IO: the disk is full, or broken. */
 atoll_err rt_away_write(rt_away *a, const void *data, int64_t bytes, int64_t *place);
 atoll_err rt_away_read(const rt_away *a, void *data, int64_t bytes, int64_t place);

@@ -47,6 +47,13 @@ static int64_t count_of(const atoll_model_param *p) {
   return n;
 }
 
+static int64_t weight_bytes(const atoll_model *m) {
+  int64_t bytes = 0;
+  for (int k = 0; k < atoll_model_params_count(m); k++)
+    bytes += count_of(atoll_model_param_at(m, k)) * (int64_t)sizeof(float);
+  return bytes;
+}
+
 /* Memory for the k-th parameter of a place, unless another place has it. */
 static atoll_err place_role(atoll_rec_model *r, int place, int k, const int *index) {
   static const char *const prefix[PLACES] = {"embed", "block", "head"};
@@ -226,16 +233,11 @@ static atoll_err check(const atoll_model *m, const atoll_rec_model_params *p) {
   if (p->texts < 1 || p->window < 0 || p->block < 0)
     return atoll_fail(ATOLL_USAGE, "%lld texts, a window of %lld tokens, blocks of %lld", (long long)p->texts,
                       (long long)p->window, (long long)p->block);
+  const int64_t weights = weight_bytes(m);
+  if (p->memory && weights >= p->memory)
+    return atoll_fail(ATOLL_NOMEM, "recurrent model: weights (parameter) take %lld bytes, the budget is %lld",
+                      (long long)weights, (long long)p->memory);
   return ATOLL_OK;
-}
-
-static int64_t weight_bytes(const atoll_rec_model *r) {
-  int64_t bytes = 0;
-  for (int place = 0; place < PLACES; place++)
-    for (int k = 0; k < r->roles[place]; k++)
-      if (r->role[place][k].owned)
-        bytes += r->role[place][k].count * layers_of(r, place) * (int64_t)sizeof(float);
-  return bytes;
 }
 
 static atoll_err compile(atoll_rec_model *r) {
@@ -252,11 +254,7 @@ static atoll_err compile(atoll_rec_model *r) {
   p.device = r->p.device;
   p.trace = r->p.trace;
   if (r->p.memory) {
-    const int64_t weights = weight_bytes(r);
-    if (weights >= r->p.memory)
-      return atoll_fail(ATOLL_NOMEM, "recurrent model: weights (parameter) take %lld bytes, the budget is %lld",
-                        (long long)weights, (long long)r->p.memory);
-    p.memory = r->p.memory - weights;
+    p.memory = r->p.memory - weight_bytes(r->m);
     p.offload = r->p.offload;
   }
   p.compiler = r->p.interpreted ? "" : NULL;
@@ -323,6 +321,6 @@ atoll_err atoll_rec_model_run(atoll_rec_model *r, int64_t length) {
 atoll_err atoll_rec_model_bytes(const atoll_rec_model *r, int64_t length, int64_t *peak, int64_t *weights) {
   atoll_rec_binding b[PLACES * ROLES + 1];
   int n = bindings(r, length, b);
-  *weights = weight_bytes(r);
+  *weights = weight_bytes(r->m);
   return atoll_rec_peak_bytes(r->program, b, n, peak);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "away.h"
 #include "emit.h"
 #include "kept.h"
 #include "passes.h"
@@ -183,6 +184,9 @@ static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_pr
   program->memory = p->memory;
   if (p->memory && p->offload && !(program->offload = strdup(p->offload)))
     return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  /* Told now, while no rank waits for another one. */
+  if (program->offload)
+    ATOLL_TRY(rt_away_probe(program->offload));
   program->threads = threads_of(p);
   program->last_peak = -1;
   ATOLL_TRY(rt_rec_clone(c, &made));

@@ -1,7 +1,9 @@
 /* A library is looked for in the cache by a digest of all that it depends on: source, compiler, flags, processor. A
  * compiler is what its words are on this machine: paths, sizes and times, for asking it would take longer than all
- * else. A file that is damaged, which its seal tells, is made again; a cache that cannot be written costs a
- * compilation each time. Without a compiler, or when it fails, there is no library, and programs are interpreted. */
+ * else. What a wrapper runs is seen only where it is a word too: that of "ccache gcc" is, that of a cc that links to
+ * ccache is not, so whoever replaces the latter's compiler empties the cache. A file that is damaged, which its seal
+ * tells, is made again; a cache that cannot be written costs a compilation each time. Without a compiler, or when it
+ * fails, there is no library, and programs are interpreted. */
 #include "native.h"
 
 #include <dlfcn.h>
@@ -30,7 +32,7 @@ extern char **environ;
  * looks at errno or floating-point traps. */
 #define DEFAULT_FLAGS "-O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math "
 
-enum { WORDS = 64, UNIT_LEAST = 20000 /* bytes of source, half of which is emitted.h */ };
+enum { WORDS = 64, UNIT = 10000 /* bytes of source, and the first ones are emitted.h */ };
 
 struct rt_native {
   void *object;
@@ -63,25 +65,26 @@ static int find_program(const char *word, char path[PATH_MAX]) {
   return 0;
 }
 
-/* Words that are programs ("ccache cc") are told by their files; 0: the first one is none. */
+/* All words that are programs tell which compiler it is: in "nice -n 5 env A=b ccache cc", four. 0: the first one is
+ * none. */
 static int identify(const char *compiler, atoll_digester *d) {
   struct command c = {.copy = strdup(compiler)};
-  int found = 0;
+  int runs = 0;
   if (!c.copy)
     return 0;
   add_words(&c, c.copy);
-  for (int k = 0; k < c.n && k <= found; k++) {
+  for (int k = 0; k < c.n; k++) {
     char path[PATH_MAX];
     struct stat s;
-    if (!find_program(c.word[k], path) || stat(path, &s) != 0)
+    if (c.word[k][0] == '-' || strchr(c.word[k], '=') || !find_program(c.word[k], path) || stat(path, &s) != 0)
       continue;
     const int64_t file[] = {(int64_t)s.st_size, (int64_t)s.st_mtim.tv_sec, (int64_t)s.st_mtim.tv_nsec};
     atoll_digester_add_text(d, path);
     atoll_digester_add(d, file, sizeof file);
-    found++;
+    runs |= k == 0;
   }
   free(c.copy);
-  return found > 0;
+  return runs;
 }
 
 /* ---- a folder for one compilation ---- */
@@ -89,7 +92,7 @@ static int identify(const char *compiler, atoll_digester *d) {
 struct build {
   char folder[512], source[560], object[560], unit[RT_PARTS][560], output[RT_PARTS][560];
   const char *compiler, *flags;
-  int units; /* compiled side by side */
+  int units; /* translation units */
 };
 
 static int open_build(struct build *b) {
@@ -166,20 +169,23 @@ static pid_t start(const struct build *b, const char *const *more, const char *o
   return pid;
 }
 
-/* The output of what failed, or NULL. */
+/* As many at a time as there are processors. The output of what failed, or NULL. */
 static const char *compile_units(const struct build *b) {
+  const int processors = omp_get_num_procs(), most = processors < b->units ? processors : b->units;
   pid_t pid[RT_PARTS];
   char which[2][32];
   const char *failed = NULL;
   (void)snprintf(which[0], sizeof which[0], "-DRT_UNITS=%d", b->units);
-  for (int k = 0; k < b->units; k++) {
+  for (int k = 0; k < b->units + most; k++) {
+    if (k >= most)
+      failed = ends_well(pid[k - most]) ? failed : b->output[k - most];
+    if (k >= b->units)
+      continue;
     (void)snprintf(which[1], sizeof which[1], "-DRT_UNIT=%d", k);
     pid[k] =
         start(b, (const char *[]){"-std=gnu11", "-fPIC", "-c", which[0], which[1], "-o", b->unit[k], b->source, NULL},
               b->output[k]);
   }
-  for (int k = 0; k < b->units; k++)
-    failed = ends_well(pid[k]) ? failed : b->output[k];
   return failed;
 }
 
@@ -213,9 +219,11 @@ static int cache_name(const struct build *b, const char *source, size_t bytes, c
   if (atoll_digester_create(&d) != ATOLL_OK)
     return 0;
   const int known = identify(b->compiler, d);
+  const int32_t units = b->units;
   atoll_digester_add_text(d, b->compiler);
   atoll_digester_add_text(d, b->flags);
   atoll_digester_add_text(d, atoll_cache_processor(processor, sizeof processor));
+  atoll_digester_add(d, &units, sizeof units);
   atoll_digester_add(d, source, bytes);
   (void)snprintf(name, sizeof name, "program-%s.so", atoll_digest_text(atoll_digester_value(d), digest));
   atoll_digester_destroy(&d);
@@ -253,7 +261,8 @@ static void *make(struct build *b, const char *source, size_t bytes, const char 
   if (object && *path)
     publish(path, b->object);
   if (object)
-    (void)snprintf(why, n, "compiled by '%s %s'", b->compiler, b->flags);
+    (void)snprintf(why, n, "compiled by '%s %s' in %d unit%s", b->compiler, b->flags, b->units,
+                   b->units > 1 ? "s" : "");
   close_build(b);
   return object;
 }
@@ -277,11 +286,12 @@ static const char *chosen(const char *given, const char *variable, const char *o
   return given ? given : set ? set : otherwise;
 }
 
-/* As many translation units as processors can compile at once, if there is something to divide. */
+/* By the text alone, not by how many processors there are: what a compiler inlines and clones depends on what it sees
+ * together, and with it how sums are cut into lanes. So ranks that are bound to more or fewer cores, and whoever filled
+ * the cache that they share, have the same last bits. */
 static int units_of(size_t bytes) {
-  int most = omp_get_num_procs();
-  most = most < RT_PARTS ? most : RT_PARTS;
-  return bytes < UNIT_LEAST || most < 2 ? 1 : most;
+  const size_t units = bytes / UNIT;
+  return units < 1 ? 1 : units < RT_PARTS ? (int)units : RT_PARTS;
 }
 
 atoll_err rt_native_create(const char *source, size_t bytes, const char *compiler, const char *flags, int threads,

@@ -66,13 +66,17 @@ static void another_compiler_compiles_anew(void **state) {
   const struct timespec then = {.tv_sec = time(NULL) - 1000};
   assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){then, then}, 0), 0);
   assert_engine(WITH(.compiler = path, .flags = "-O0"), "compiled: compiled by");
-  /* Of several words, those that are programs count: here both are. */
-  char both[1200];
-  (void)snprintf(both, sizeof both, "env %s", path);
-  assert_engine(WITH(.compiler = both, .flags = "-O0"), "compiled: compiled by");
-  assert_engine(WITH(.compiler = both, .flags = "-O0"), "compiled: from ");
-  assert_int_equal(utimensat(AT_FDCWD, path, NULL, 0), 0);
-  assert_engine(WITH(.compiler = both, .flags = "-O0"), "compiled: compiled by");
+  /* Of several words, all that are programs count, whatever is between them. */
+  static const char *const before[] = {"env", "env A=/b C=", "nice -n 1 env"};
+  for (int k = 0; k < 3; k++) {
+    char words[1200];
+    const struct timespec other = {.tv_sec = then.tv_sec + 1 + k};
+    (void)snprintf(words, sizeof words, "%s %s", before[k], path);
+    assert_engine(WITH(.compiler = words, .flags = "-O0"), "compiled: compiled by");
+    assert_engine(WITH(.compiler = words, .flags = "-O0"), "compiled: from ");
+    assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){other, other}, 0), 0);
+    assert_engine(WITH(.compiler = words, .flags = "-O0"), "compiled: compiled by");
+  }
 }
 
 /* Cut short, and with a byte that is not what it was. */

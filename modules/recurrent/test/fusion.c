@@ -30,18 +30,30 @@ static atoll_rec *layers(test_log *log) {
 
 static float numbers[T * BATCH * WIDTH];
 
+static int draw_numbers(void **state) {
+  uint64_t seed = 5;
+  (void)state;
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    numbers[i] = (float)test_below(&seed, 2000) / 4000 - 0.25f;
+  return 0;
+}
+
+static void check(const test_log *expected, const test_log *got, int n) {
+  assert_int_equal(expected->n, n);
+  assert_int_equal(got->n, n);
+  for (int i = 0; i < n; i++)
+    assert_true(fabs(expected->v[i] - got->v[i]) < 1e-6);
+}
+
 /* Everything at t is one statement, but for the sums over t; of what a layer keeps for its gradient, y alone is in
  * memory, and 1 - y y is not. */
 static void layers_and_their_gradients_are_one_statement(void **state) {
   (void)state;
   static test_log expected[2], got[2];
   const atoll_rec_binding b[] = {{"x", 0, numbers}, {"w", 0, numbers + 5}, {"v", 0, numbers + 11}};
-  uint64_t seed = 5;
   char *text = NULL;
   size_t n = 0;
   atoll_rec_program *p = NULL;
-  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-    numbers[i] = (float)test_below(&seed, 2000) / 4000 - 0.25f;
   atoll_rec *c = layers(expected);
   assert_ok(atoll_rec_interpret(c, b, 3));
   atoll_rec_destroy(&c);
@@ -52,8 +64,7 @@ static void layers_and_their_gradients_are_one_statement(void **state) {
   fclose(trace);
   assert_ok(atoll_rec_run(p, b, 3));
   for (int k = 0; k < 2; k++)
-    for (int i = 0; i < got[k].n; i++)
-      assert_true(fabs(expected[k].v[i] - got[k].v[i]) < 1e-6);
+    check(&expected[k], &got[k], WIDTH * WIDTH);
   char *schedule = strstr(text, "== schedule"), *code = strstr(schedule, "== C");
   char *statement = strstr(code, "RT_FUNCTION int s0_"), *end = strstr(statement, "\n}\n");
   code[0] = end[0] = 0;
@@ -102,8 +113,7 @@ static void gradients_that_wait_keep_three_arrays(void **state) {
   assert_ok(atoll_rec_last_peak(p, &peak));
   print_message("%d arrays of %d bytes, %" PRId64 " at most\n", T, BATCH * WIDTH * 4, peak);
   assert_true(peak < (3 * T + 6) * BATCH * WIDTH * 4);
-  for (int i = 0; i < got.n; i++)
-    assert_true(fabs(expected.v[i] - got.v[i]) < 1e-6);
+  check(&expected, &got, WIDTH);
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
 }
@@ -143,5 +153,5 @@ int main(void) {
       cmocka_unit_test(gradients_that_wait_keep_three_arrays),
       cmocka_unit_test(mathematics_in_float_is_close),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, draw_numbers, NULL);
 }

@@ -49,7 +49,10 @@ static atoll_err run(maker make, const atoll_rec_params *params, test_log *log, 
   log->n = 0;
   atoll_rec *c = make(log);
   atoll_err err = atoll_rec_compile(c, params, &p);
-  assert_ok(err);
+  if (err != ATOLL_OK) {
+    atoll_rec_destroy(&c);
+    return err;
+  }
   assert_true((strncmp(atoll_rec_engine(p), "compiled", 8) == 0) == !params->compiler);
   err = atoll_rec_run(p, &b, 1);
   if (err == ATOLL_OK) {

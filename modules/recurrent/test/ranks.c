@@ -1,8 +1,10 @@
 /* A batch divided among ranks: sums over all of it, and random numbers, are those of one rank that has it whole. */
 #include <malloc.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include "atoll/comm.h"
+#include "atoll/file.h"
 #include "recurrent_test.h"
 
 enum { PART = 3, T = 5, WIDTH = 4, LONG = 67 };
@@ -128,6 +130,49 @@ static void keys_and_values_divide_among_ranks(void **state) {
   atoll_comm_destroy(&comm);
 }
 
+/* Schedules in a folder, once all ranks have written theirs. */
+static int schedules_in(const char *folder) {
+  char **name = NULL;
+  size_t names = 0;
+  int found = 0;
+  MPI_Barrier(MPI_COMM_WORLD);
+  assert_ok(atoll_file_list(folder, &name, &names));
+  for (size_t k = 0; k < names; k++)
+    found += strncmp(name[k], "schedule-", 9) == 0;
+  atoll_file_list_free(&name, names);
+  MPI_Barrier(MPI_COMM_WORLD);
+  return found;
+}
+
+/* The first time each rank writes the schedule of its part, and afterwards none. */
+static void programs_that_are_dealt_out_are_kept(void **state) {
+  (void)state;
+  static test_log log;
+  char folder[] = "/tmp/atoll-test-XXXXXX", *set = getenv("ATOLL_CACHE"), *before = set ? strdup(set) : NULL;
+  atoll_comm *comm = NULL;
+  assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  if (atoll_comm_rank(comm) == 0)
+    assert_non_null(mkdtemp(folder));
+  MPI_Bcast(folder, (int)sizeof folder, MPI_CHAR, 0, MPI_COMM_WORLD);
+  setenv("ATOLL_CACHE", folder, 1);
+  for (int k = 0; k < 2; k++) {
+    atoll_rec_program *p = NULL;
+    atoll_rec *c = decode("0:t+1", &log);
+    assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.tile = 4, .place = "t", .comm = comm, .compiler = ""}, &p));
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+    assert_int_equal(schedules_in(folder), atoll_comm_size(comm));
+  }
+  if (atoll_comm_rank(comm) == 0)
+    assert_ok(atoll_file_remove_tree(folder));
+  if (before)
+    setenv("ATOLL_CACHE", before, 1);
+  else
+    unsetenv("ATOLL_CACHE");
+  free(before);
+  atoll_comm_destroy(&comm);
+}
+
 static int64_t bytes_in_use(void) {
   struct mallinfo2 m = mallinfo2();
   return (int64_t)(m.uordblks + m.hblkhd);
@@ -180,6 +225,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_divided_batch_is_the_whole),
       cmocka_unit_test(keys_and_values_divide_among_ranks),
+      cmocka_unit_test(programs_that_are_dealt_out_are_kept),
       cmocka_unit_test(runs_after_a_failure_keep_no_memory),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -271,8 +271,9 @@ typedef struct atoll_rec_params {
   /** Runs whose values would need more bytes are refused before they start, with NOMEM; 0: no limit. */
   int64_t memory;
   /** A folder. Runs that need more than `memory` put values away into a file there, from one use to the next, as few
-   * tensors as suffice; results are the same. IO: the folder cannot be written, or its disk is full. NULL: such runs
-   * are refused. Borrowed for compiling. */
+   * tensors as suffice; results are the same. IO: the folder cannot be written, which compiling tells, or its disk is
+   * full; a rank that fails so in a run leaves others waiting for its sums, so the job must end. NULL: such runs are
+   * refused. Borrowed for compiling. */
   const char *offload;
   /** What compiles the C that a program becomes: a command, as in "gcc-12" or "ccache cc"; "": nothing does, the
    * schedule is interpreted, slowly. NULL: that of the environment's ATOLL_CC, else "cc". */
