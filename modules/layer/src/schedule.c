@@ -11,9 +11,8 @@
  * Places: a value lives from the first step that touches it to the last. Those that are neither kept nor arguments of
  * the call get slots, one or several behind each other; a slot is used again when its value is dead, cut in two when it
  * is larger than the next. What is carried, and statistics, which would leave odd pieces, have places of their own.
- * Some values share a place on purpose (join):
- * the result of a sum with an input, gradients along the residual stream, in forward a nonlinearity's input with its
- * result, in backward its gradients.
+ * Some values share a place on purpose (join): the result of a sum with an input, gradients along the residual stream,
+ * in forward a nonlinearity's input with its result, in backward its gradients.
  *
  * Nothing here depends on B and S: sizes are bytes per row (plus bytes per row and token for S x S values), which is
  * what lets bytes.c write the same layout as expressions. A fused kernel belongs in op_types as one operation that
