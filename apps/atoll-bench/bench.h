@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "atoll/cli.h"
+#include "atoll/stats.h"
 #include "atoll/train.h"
 
 typedef struct bench {
@@ -19,7 +20,6 @@ extern const bench bench_step, bench_io, bench_calibrate, bench_predict, bench_l
 
 /* Of a long benchmark: what `out` has so far to the file of --json, which is whole at any time. */
 atoll_err bench_write(const atoll_cli *cli, const json_t *out);
-double bench_median(double *v, int n); /* sorts v */
 /* A flag's value as a whole number in [lo, hi], or `otherwise` when it was not given. */
 atoll_err bench_count(const atoll_cli *cli, const char *flag, int64_t otherwise, int64_t lo, int64_t hi, int64_t *out);
 /* A folder of this run's own below TMPDIR; rank 0 makes it, all ranks know it. */

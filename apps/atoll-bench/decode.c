@@ -369,7 +369,7 @@ static void set(json_t *row, const char *key, double v) {
 
 static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repeats, json_t *peers, json_t *rows) {
   static const char *const keys[] = {"T", "window", "batch", "threads", NULL};
-  double ms = bench_median(f->tiled, (int)repeats), padded = bench_median(f->padded, (int)repeats);
+  double ms = atoll_median(f->tiled, (size_t)repeats), padded = atoll_median(f->padded, (size_t)repeats);
   double fraction = f->bound / ms;
   json_t *row =
       json_pack("{s:I,s:I,s:I,s:I,s:s,s:i,s:i,s:s}", "T", (json_int_t)p->length, "window", (json_int_t)p->window,

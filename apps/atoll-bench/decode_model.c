@@ -82,7 +82,7 @@ static atoll_err time_tokens(int64_t length, int64_t repeats, const atoll_rec_mo
   if (err == ATOLL_OK)
     err = decode_read_rate((int64_t)fmin(bytes, 1 << 30), p->threads, &rate);
   if (err == ATOLL_OK) {
-    double ms = bench_median(v, (int)repeats), fraction = bytes / (1e-3 * ms) / rate;
+    double ms = atoll_median(v, (size_t)repeats), fraction = bytes / (1e-3 * ms) / rate;
     json_array_append_new(rows, json_pack("{s:I,s:I,s:I,s:i,s:i,s:I,s:f,s:f,s:f}", "T", (json_int_t)length, "window",
                                           (json_int_t)p->window, "batch", (json_int_t)p->texts, "layers", LAYERS,
                                           "threads", p->threads, "block", (json_int_t)p->block, "ms_per_token", ms,

@@ -96,15 +96,15 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     for (int r = 0; r < repeats; r++)
       for (int k = 0; k < 2; k++)
         ratio[k][r] = seconds[0][r] / seconds[k + 1][r];
-    double base = bench_median(seconds[0], (int)repeats), checked = bench_median(seconds[1], (int)repeats),
-           bare = bench_median(seconds[2], (int)repeats);
+    double base = atoll_median(seconds[0], (size_t)repeats), checked = atoll_median(seconds[1], (size_t)repeats),
+           bare = atoll_median(seconds[2], (size_t)repeats);
     json_object_set_new(out, "bytes", json_real(total));
     json_object_set_new(out, "ranks", json_integer(size));
     json_object_set_new(out, "plain_bytes_per_second", json_real(total / base));
     json_object_set_new(out, "checkpoint_bytes_per_second", json_real(total / bare));
     json_object_set_new(out, "checkpoint_verified_bytes_per_second", json_real(total / checked));
-    json_object_set_new(out, "ratio", json_real(bench_median(ratio[1], (int)repeats)));
-    json_object_set_new(out, "ratio_verified", json_real(bench_median(ratio[0], (int)repeats)));
+    json_object_set_new(out, "ratio", json_real(atoll_median(ratio[1], (size_t)repeats)));
+    json_object_set_new(out, "ratio_verified", json_real(atoll_median(ratio[0], (size_t)repeats)));
     atoll_say("%.0f MB : plain write and fsync %.0f MB/s , checkpoint %.0f MB/s ( ratio %.2f ) , read back as well "
               "%.0f MB/s ( ratio %.2f )",
               total / 1e6, total / base / 1e6, total / bare / 1e6, ratio[1][repeats / 2], total / checked / 1e6,

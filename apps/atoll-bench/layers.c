@@ -310,7 +310,7 @@ static atoll_err time_end(const scene *s, int layer, inputs *in, timing *t) {
     err = pass(s, stage, layer, layer + 1, t->batch, in, NULL, &first);
   for (int i = 0; i < ROUNDS && err == ATOLL_OK; i++)
     err = pass(s, stage, layer, layer + 1, t->batch, in, NULL, &v[i]);
-  t->ends += err == ATOLL_OK ? bench_median(v, ROUNDS) : 0;
+  t->ends += err == ATOLL_OK ? atoll_median(v, ROUNDS) : 0;
   atoll_stage_destroy(&stage);
   return err;
 }
@@ -341,12 +341,12 @@ static atoll_err time_blocks(const scene *s, inputs *in, timing *t) {
     for (int r = 0; r < ROUNDS && stage[p]; r++)
       again[p][r] = (v[p][r] - v[ATOLL_POLICY_EXACT20][r]) / f[ATOLL_POLICY_EXACT20][r];
   for (int p = 0; p < ATOLL_POLICIES; p++) {
-    t->blocks[p] = stage[p] ? bench_median(v[p], ROUNDS) * s->blocks / count : 0;
-    t->forward[p] = stage[p] ? bench_median(f[p], ROUNDS) * s->blocks / count : 0;
-    t->again[p] = stage[p] ? bench_median(again[p], ROUNDS) : 0;
+    t->blocks[p] = stage[p] ? atoll_median(v[p], ROUNDS) * s->blocks / count : 0;
+    t->forward[p] = stage[p] ? atoll_median(f[p], ROUNDS) * s->blocks / count : 0;
+    t->again[p] = stage[p] ? atoll_median(again[p], ROUNDS) : 0;
   }
   t->count = count;
-  t->update = bench_median(u, ROUNDS) * (double)atoll_model_elements(s->m) /
+  t->update = atoll_median(u, ROUNDS) * (double)atoll_model_elements(s->m) /
               (double)atoll_stage_param_elements(stage[ATOLL_POLICY_EAGER]);
 done:
   for (int p = 0; p < ATOLL_POLICIES; p++)
@@ -461,7 +461,7 @@ static json_t *by_kernel(timing *t, atoll_policy p) {
   json_t *out = json_object();
   kernel_times *k = &t->kernels[p];
   for (int i = 0; i < k->n; i++)
-    json_object_set_new(out, k->name[i], json_real(bench_median(k->seconds[i], ROUNDS) / t->count));
+    json_object_set_new(out, k->name[i], json_real(atoll_median(k->seconds[i], ROUNDS) / t->count));
   return out;
 }
 

@@ -67,16 +67,6 @@ static const atoll_cli_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
-double bench_median(double *v, int n) {
-  for (int i = 1; i < n; i++)
-    for (int j = i; j > 0 && v[j] < v[j - 1]; j--) {
-      double x = v[j];
-      v[j] = v[j - 1];
-      v[j - 1] = x;
-    }
-  return n == 0 ? 0 : n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
-}
-
 atoll_err bench_count(const atoll_cli *cli, const char *flag, int64_t otherwise, int64_t lo, int64_t hi, int64_t *out) {
   const char *text = atoll_cli_value(cli, flag);
   *out = otherwise;

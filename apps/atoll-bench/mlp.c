@@ -282,11 +282,6 @@ static int by_way_and_trial(const void *a, const void *b) {
   return x->way != y->way ? x->way - y->way : (x->trial > y->trial) - (x->trial < y->trial);
 }
 
-static int by_number(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* How often a setting that took so long is measured again: the quick ones are the noisy ones. */
 static int times_again(double seconds) { return seconds > long_call ? 1 : seconds > 0.0125 ? 4 : MOST_AGAIN; }
 
@@ -311,7 +306,7 @@ static atoll_err try_settings(const world *w, problem *q, setting *best) {
         ATOLL_TRY(measure(w, q, &all[i], &again[i][k]));
   for (int i = 0; i < kept; i++) {
     int times = times_again(all[i].trial);
-    qsort(again[i], (size_t)times, sizeof **again, by_number);
+    atoll_sort(again[i], (size_t)times);
     double median = again[i][(times - 1) / 2];
     all[i].trial = times > 1 || median < all[i].trial ? median : all[i].trial;
     setting *b = &best[all[i].way];
@@ -323,7 +318,7 @@ static atoll_err try_settings(const world *w, problem *q, setting *best) {
 
 /* Sorts v. */
 static quartiles quartiles_of(double *v, int n) {
-  qsort(v, (size_t)n, sizeof *v, by_number);
+  atoll_sort(v, (size_t)n);
   return (quartiles){v[n / 4], v[n / 2], v[3 * n / 4]};
 }
 

@@ -114,7 +114,7 @@ atoll_err mlp_merge(const atoll_cli *cli, json_t *out) {
   for (int f = 0; f < FIGURES; f++)
     if (n[f])
       atoll_say(figures[f].gain ? "median of %d shapes: %s %.1f %%" : "median of %d shapes: %s %.3f", n[f],
-                figures[f].name, bench_median(means[f], n[f]));
+                figures[f].name, atoll_median(means[f], (size_t)n[f]));
   json_object_set_new(out, "bit_identical", json_boolean(identical));
   return ATOLL_OK;
 }

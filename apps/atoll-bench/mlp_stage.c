@@ -146,7 +146,7 @@ static atoll_err measure(part *p, int repeats, double *median, double *error) {
         *error = difference(&p[0], &p[1]);
     }
   for (int w = 0; w < WAYS; w++)
-    median[w] = bench_median(seconds[w], repeats);
+    median[w] = atoll_median(seconds[w], (size_t)repeats);
   return ATOLL_OK;
 }
 

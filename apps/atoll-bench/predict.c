@@ -25,7 +25,7 @@ static atoll_err take_steps(atoll_trainer *t, double limit, double *median) {
     go = n + 1 < LEAST_STEPS || atoll_clock_now() - began < limit;
     MPI_Bcast(&go, 1, MPI_INT, 0, MPI_COMM_WORLD);
   }
-  *median = bench_median(seconds, n);
+  *median = atoll_median(seconds, (size_t)n);
   return ATOLL_OK;
 }
 
@@ -52,7 +52,7 @@ static void report(const atoll_plan *plan, int64_t rounds, const double *predict
     atoll_say("predicted %9.2f ms , then %9.2f ms ; measured %9.2f ms , ratio %.3f", 1e3 * predicted[i],
               1e3 * predicted[i + 1], 1e3 * measured[i], ratio[i]);
   }
-  double median = bench_median(ratio, (int)rounds), said = plan->step_seconds;
+  double median = atoll_median(ratio, (size_t)rounds), said = plan->step_seconds;
   json_object_set_new(out, "rows", rows);
   json_object_set_new(out, "ranks", json_integer(plan->world));
   json_object_set_new(out, "plan_predicted_seconds", json_real(said));

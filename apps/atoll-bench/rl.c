@@ -120,7 +120,7 @@ static atoll_err add_row(const algorithm *a, const sizes *s, int64_t environment
   int ranks;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   ATOLL_TRY(measure(a, s, environments, length, &t));
-  double seconds = bench_median(t.seconds, (int)s->repeats);
+  double seconds = atoll_median(t.seconds, (size_t)s->repeats);
   double rate = (double)(environments * length * s->iterations) / seconds;
   double only = t.products * (double)(length * s->iterations);
   json_t *row =

@@ -138,14 +138,15 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const atoll_plan *plan = atoll_trainer_plan(t);
-  double mine[6] = {bench_median(s->forward, s->n), bench_median(s->backward, s->n),
-                    bench_median(s->tied, s->n),    s->peak_rss,
-                    bench_median(s->update, s->n),  bench_median(s->reduce, s->n)};
+  double mine[6] = {atoll_median(s->forward, (size_t)s->n), atoll_median(s->backward, (size_t)s->n),
+                    atoll_median(s->tied, (size_t)s->n),    s->peak_rss,
+                    atoll_median(s->update, (size_t)s->n),  atoll_median(s->reduce, (size_t)s->n)};
   double *all = calloc((size_t)size * 6, sizeof *all);
   ATOLL_TRY_ALL(MPI_COMM_WORLD, all ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "figures of %d ranks", size));
   MPI_Gather(mine, 6, MPI_DOUBLE, all, 6, MPI_DOUBLE, 0, MPI_COMM_WORLD);
   if (rank == 0) {
-    double seconds = bench_median(s->seconds, s->n), tokens = (double)(plan->global_batch * plan->seq) / seconds;
+    double seconds = atoll_median(s->seconds, (size_t)s->n),
+           tokens = (double)(plan->global_batch * plan->seq) / seconds;
     double gflops = 6e-9 * (double)atoll_model_matmul_elements(atoll_trainer_model(t)) * tokens,
            top = c ? ceiling_gflops(c) : NAN;
     json_object_set_new(out, "model", json_string(job->model.preset));
@@ -191,7 +192,7 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
             stages, json_pack("{s:f,s:f,s:i}", "forward_seconds", x[0], "backward_seconds", x[1], "layers",
                               plan->pipeline[0].stage[i].chunk[0].last - plan->pipeline[0].stage[i].chunk[0].first));
       }
-      double bound = bound_1f1b(f, b, size, plan->micro_batches), pipeline = bench_median(s->pipeline, s->n);
+      double bound = bound_1f1b(f, b, size, plan->micro_batches), pipeline = atoll_median(s->pipeline, (size_t)s->n);
       json_object_set_new(out, "stages", stages);
       set(out, "bound_seconds", bound);
       set(out, "pipeline_seconds", pipeline);

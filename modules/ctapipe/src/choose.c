@@ -20,6 +20,7 @@
 #include "atoll/file.h"
 #include "atoll/log.h"
 #include "atoll/rng.h"
+#include "atoll/stats.h"
 #include "atoll/yaml.h"
 #include "chain_impl.h"
 
@@ -121,13 +122,9 @@ struct tried {
   double seconds; /* the least; a finalist's middling ones */
 };
 
-static int by_number(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static int by_seconds(const void *a, const void *b) {
-  return by_number(&((const struct tried *)a)->seconds, &((const struct tried *)b)->seconds);
+  double x = ((const struct tried *)a)->seconds, y = ((const struct tried *)b)->seconds;
+  return (x > y) - (x < y);
 }
 
 static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n, double *spent) {
@@ -150,11 +147,6 @@ static int by_median(const void *a, const void *b) {
   return by_seconds(&((const struct finalist *)a)->tried, &((const struct finalist *)b)->tried);
 }
 
-static double median_of(double *v, int n) {
-  qsort(v, (size_t)n, sizeof *v, by_number);
-  return v[n / 2];
-}
-
 /* Ranks them by the medians of their shares in each of `turns` turns: a spell in which the machine is slow is one for
  * all. Seconds are these shares of a middling turn. */
 static void rank_finalists(struct finalist *f, int n, int turns) {
@@ -167,9 +159,9 @@ static void rank_finalists(struct finalist *f, int n, int turns) {
   for (int i = 0; i < n; i++) {
     for (int t = 0; t < turns; t++)
       share[t] = f[i].seconds[t] / turn[t];
-    f[i].tried.seconds = median_of(share, turns);
+    f[i].tried.seconds = atoll_median(share, (size_t)turns);
   }
-  double middling = median_of(turn, turns);
+  double middling = atoll_median(turn, (size_t)turns);
   for (int i = 0; i < n; i++)
     f[i].tried.seconds *= middling;
   qsort(f, (size_t)n, sizeof *f, by_median);
