@@ -21,5 +21,5 @@ fi
 sed -n '/^  Atoll /,/^$/p' "$log"
 cmake --build --preset "$preset" || exit 1
 echo "== test, preset $preset"
-# Ranks that start and wait leave cores idle: two tests more than there are cores.
-exec ctest --preset "$preset" --parallel "$(($(nproc) + 2))" "$@"
+# Ranks that start and wait leave cores idle: a test more than there are cores.
+exec ctest --preset "$preset" --parallel "$(($(nproc) + 1))" "$@"
