@@ -44,7 +44,7 @@ refuse 64 "is not a multiple of plan.micro_batch 3" "$two" plan.micro_batch=3
 refuse 64 "plan.tensor_parallel is 2, no node has more than 1 device" "$two" plan.tensor_parallel=2
 refuse 64 "tensor parallelism of degree 3 does not divide the model's" 'topo.synthetic=(pack:4 core:4 memory=64GiB)' plan.tensor_parallel=3
 # A layer that fits nowhere: which one, its bytes, the largest device.
-refuse 69 "no plan fits: layer 1 (block) fits nowhere: alone, with one micro-batch of 1 and policy exact20, it needs 4.47 MiB, and the largest device, on island b," \
+refuse 69 "no plan fits: layer 1 (block) fits nowhere: alone, with one micro-batch of 1 and policy exact4, it needs 4.34 MiB, and the largest device, on island b," \
   topo.synthetic='(pack:1 core:4 memory=3MiB), (pack:1 core:2 memory=4MiB)'
 says "has 3.60 MiB to plan with (plan.memory_share of its memory)"
 refuse 69 "(plan.memory); nearest is stage" "$two" plan.memory=1
