@@ -1,6 +1,7 @@
 # Training in bf16: 1, 2 and 4 ranks, as pipeline and as data parallel, agree bit for bit, with rounding by chance too; it follows f32 closely, its plans count its bytes, and its checkpoints go on bit for bit, in either dtype.
 . "$ATOLL_SOURCE_DIR/regression/lib/case.sh"
 . "$ATOLL_SOURCE_DIR/regression/train/job.sh"
+export ATOLL_TEST_GEMM=packed # in f32, too, on every machine: bytes of weights are compared below
 write_job job.yaml 'train.dtype: bf16'
 train 1 base
 says 'in bf16'
