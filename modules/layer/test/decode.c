@@ -63,11 +63,15 @@ typedef struct kind {
   const char *name;
   int family;
   int64_t heads, kv_heads;
+  int untied;
+  double rope_factor; /* of positions beyond a quarter of those of the context */
 } kind;
 
-static const kind kinds[] = {{"gpt2", ATOLL_FAMILY_GPT2, 3, 0},
-                             {"llama", ATOLL_FAMILY_LLAMA, 6, 6},
-                             {"llama with few key heads", ATOLL_FAMILY_LLAMA, 6, 2}};
+static const kind kinds[] = {{"gpt2", ATOLL_FAMILY_GPT2, 3, 0, 0, 0},
+                             {"llama", ATOLL_FAMILY_LLAMA, 6, 6, 0, 0},
+                             {"llama with few key heads", ATOLL_FAMILY_LLAMA, 6, 2, 0, 0},
+                             {"llama 3's: scaled positions", ATOLL_FAMILY_LLAMA, 3, 3, 0, 8},
+                             {"and a head of its own", ATOLL_FAMILY_LLAMA, 3, 1, 1, 8}};
 #define KINDS (sizeof kinds / sizeof *kinds)
 
 static atoll_model *model_like(const kind *k) {
@@ -75,7 +79,9 @@ static atoll_model *model_like(const kind *k) {
   atoll_model *m = NULL;
   atoll_model_params_init(&p);
   p.family = k->family, p.layers = 3, p.width = 36, p.heads = k->heads, p.kv_heads = k->kv_heads, p.vocab = VOCAB;
-  p.context = CONTEXT;
+  p.context = CONTEXT, p.untied = k->untied;
+  if (k->rope_factor > 0)
+    p.rope_factor = k->rope_factor, p.rope_low = 1, p.rope_high = 4, p.rope_context = 10;
   OK(atoll_model_create(&p, &m));
   return m;
 }
@@ -149,6 +155,40 @@ static void logits_have_the_loss_of_training(void **state) {
     atoll_stage_destroy(&s);
     close_texts(&t);
     atoll_model_destroy(&m);
+  }
+}
+
+/* Logits at the end of a text in a model of this kind, whose parameters are those of all models. */
+static void logits_of(const kind *k, float out[VOCAB]) {
+  atoll_model *m = model_like(k);
+  text_rig t = open_texts(m, "cpu", "cpu", 1, 1, CONTEXT, CONTEXT, 0);
+  int32_t tokens[CONTEXT];
+  const float *logits;
+  make_text(CONTEXT, VOCAB, 1, tokens);
+  OK(atoll_decode_prompt(t.d, 0, tokens, CONTEXT, &logits));
+  memcpy(out, logits, VOCAB * sizeof *out);
+  close_texts(&t);
+  atoll_model_destroy(&m);
+}
+
+/* Or the tests above could not tell whether anything reads them. */
+static void scaled_positions_and_an_own_head_matter(void **state) {
+  (void)state;
+  for (size_t k = 0; k < KINDS; k++) {
+    float logits[2][VOCAB];
+    for (int i = 0; i < 2 && (kinds[k].untied || kinds[k].rope_factor > 0); i++) {
+      kind other = kinds[k];
+      if (i == 0)
+        other.rope_factor = 0;
+      else
+        other.untied = 0;
+      double most = 0;
+      logits_of(&kinds[k], logits[0]);
+      logits_of(&other, logits[1]);
+      for (int v = 0; v < VOCAB; v++)
+        most = fmax(most, fabs((double)logits[1][v] - logits[0][v]));
+      assert_true((i == 0 || kinds[k].untied) == (most > 1e-2));
+    }
   }
 }
 
@@ -289,6 +329,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_cache_changes_no_logits),
       cmocka_unit_test(logits_have_the_loss_of_training),
+      cmocka_unit_test(scaled_positions_and_an_own_head_matter),
       cmocka_unit_test(texts_do_not_depend_on_their_neighbours),
       cmocka_unit_test(bytes_are_exact),
       cmocka_unit_test(no_memory_leaves_nothing_behind),
