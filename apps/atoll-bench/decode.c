@@ -7,6 +7,7 @@
  * The sum over all tokens' outputs is compared between the two ways, and is the checksum that peers print. */
 #include "decode.h"
 
+#include <hwloc.h>
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -311,6 +312,22 @@ static atoll_err read_bound(const problem *p, double *ms, double *rate) {
 
 /* ---- rows ---- */
 
+int64_t decode_l3_bytes(void) {
+  static int64_t bytes = -1;
+  hwloc_topology_t t;
+  if (bytes >= 0 || hwloc_topology_init(&t) != 0)
+    return bytes > 0 ? bytes : 0;
+  bytes = 0;
+  hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE); /* no devices to ask: it takes milliseconds */
+  hwloc_topology_set_type_filter(t, HWLOC_OBJ_L3CACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  if (hwloc_topology_load(t) == 0) {
+    const hwloc_obj_t l3 = hwloc_get_obj_by_type(t, HWLOC_OBJ_L3CACHE, 0);
+    bytes = l3 ? (int64_t)l3->attr->cache.size : 0;
+  }
+  hwloc_topology_destroy(t);
+  return bytes;
+}
+
 typedef struct figures {
   double tiled[MOST], padded[MOST];
   double bound, rate, dram; /* milliseconds; bytes a second */
@@ -385,6 +402,7 @@ static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repe
   set(row, "bandwidth_fraction", fraction);
   set(row, "read_bytes_per_second", f->rate);
   set(row, "dram_bytes_per_second", f->dram);
+  set(row, "l3_bytes", decode_l3_bytes() ? (double)decode_l3_bytes() : NAN);
   set(row, "compile_seconds", t->compile_seconds);
   set(row, "checksum", checksum(p));
   set(row, "difference", f->error);

@@ -10,8 +10,13 @@ J
 run atoll-bench decode --lengths 40 --windows 0,8 --batches 2 --block 4 --repeats 1 --model-lengths 4 --layers 2 --peers peers.json --json decode.json
 run atoll-bench rl --algorithms reinforce_n --environments 8 --lengths 12,48 --hidden 8 --iterations 2 --repeats 1 \
   --peers peers.json --json rl.json
+for cache in /sys/devices/system/cpu/cpu0/cache/index*; do
+  [ "$(cat "$cache/level" 2>/dev/null)" = 3 ] && echo $(($(sed 's/K$//' "$cache/size") * 1024))
+done >l3
 python3 - <<'P' || fail 'the figures'
 import json
+l3 = int(open("l3").read() or 0) # the kernel's word for it
+model = json.load(open("decode.json"))["model"]
 causal, window = json.load(open("decode.json"))["rows"]
 position = 2 * 4 * 8 * 64  # bytes of a key and a value, of one sequence at least
 assert 8 * position <= window["peak_kv_bytes"] < 40 * position <= causal["peak_kv_bytes"], (window, causal)
@@ -19,6 +24,12 @@ assert window["peak_kv_bytes"] == (8 + 4) * 2 * position, window  # the window a
 assert window["peers"] == {"other": 2.5} and causal["peers"] == {}
 compiled = json.load(open("decode.json"))["compile"]
 assert len(compiled) == 2 and all(0 < r["cached_seconds"] < r["cold_seconds"] for r in compiled), compiled
+for r in (causal, window): # what bounds a row, and whether its keys and values fit into the last cache
+    assert 0 < r["bandwidth_fraction"] and 0 < r["read_bytes_per_second"] and 0 < r["dram_bytes_per_second"], r
+    assert abs(r["speedup"] * r["ms_per_token_tiled"] / r["ms_per_token_padded"] - 1) < 1e-6, r
+    assert r["l3_bytes"] == l3 or not r["l3_bytes"] and not l3, (r["l3_bytes"], l3)
+for r in model["rows"] if isinstance(model, dict) else model:
+    assert 0 < r["bandwidth_fraction"] and 0 < r["read_bytes_per_second"] and r["ms_per_token"] > 0, r
 for r in (causal, window):
     assert r["ms_per_token_tiled"] > 0 and r["ms_per_token_padded"] > 0 and 0 <= r["difference"] < 1e-3, r
 short, long = json.load(open("rl.json"))["rows"]
