@@ -64,6 +64,23 @@ other_family() { # FAMILY
   train 2 "$family-cta" $more plan.load="$family-cta.yaml"
   near "$family-base" "$family-cta"
 }
+# Degrees that nothing here is a power of: 3 and 6, in which the two matrices of a pipelined MLP leave ranks without one.
+odd_degrees() {
+  local more='model.width=48 model.heads=6' n mlp
+  # shellcheck disable=SC2086
+  train 1 odd-base $more
+  for n in 3 6; do
+    # shellcheck disable=SC2086
+    train "$n" "odd-template$n" $more train.steps=0
+    for mlp in plain cta; do
+      python3 "$(sourcefile regression/train/make_plan.py)" "odd-template$n/plan.yaml" 1 "0-5:$(seq -s + 0 $((n - 1)))*8:$mlp" >"odd-$n-$mlp.yaml" || fail "plan odd-$n-$mlp"
+      # shellcheck disable=SC2086
+      train "$n" "odd-$n-$mlp" $more plan.load="odd-$n-$mlp.yaml"
+      near odd-base "odd-$n-$mlp"
+      expect 76 "$(atoll atoll-inspect)" diff odd-base "odd-$n-$mlp" # the plan was executed
+    done
+  done
+}
 # bf16: parts are summed in f32 and rounded once, pipelined or not; of losses near 5.5, less than one part in a hundred apart.
 half() {
   train 1 half-base train.dtype=bf16
@@ -124,4 +141,5 @@ refusals() {
 
 together shapes_of_two shapes_of_more llama bert
 together roberta half
+together odd_degrees
 together continues killed refusals # by plans that the first have written

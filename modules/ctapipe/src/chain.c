@@ -152,8 +152,10 @@ static void lay_out(atoll_chain *c, struct cta_layout *l) {
   size_t result = (size_t)c->params.rows * (size_t)last->out * sizeof(float);
   c->weight_bytes = 0;
   v->abort = cta_lay(l, 0, sizeof *v->abort, 64);
-  for (int r = 0; r < v->ranks; r++)
+  for (int r = 0; r < v->ranks; r++) {
     v->done[r] = cta_lay(l, r, sizeof *v->done[r], 64);
+    v->process[r] = cta_lay(l, r, sizeof *v->process[r], 64);
+  }
   for (int i = 0; i < 2; i++)
     c->output[i] = cta_lay(l, last->owner, result, 4096);
   if (cta_is_on_device(c)) { /* the rest is there */
@@ -263,6 +265,7 @@ atoll_err atoll_chain_create(atoll_comm *comm, atoll_mem *mem, const atoll_chain
   }
   l = (struct cta_layout){{0}, c->symmetric};
   lay_out(c, &l);
+  cta_introduce(&c->view);
   *out = c;
   return ATOLL_OK;
 }

@@ -92,12 +92,12 @@ int cta_find(struct cta_view *v, int *left, int *step, struct cta_place *at) {
 }
 
 atoll_err cta_run_pipelined(struct cta_view *v) {
-  struct cta_wait w = {0, 0};
+  struct cta_wait w = {0};
   for (;;) {
     int left, step = 0;
     struct cta_place at;
     if (cta_find(v, &left, &step, &at)) {
-      w = (struct cta_wait){0, 0};
+      w = (struct cta_wait){0};
       ATOLL_TRY(cta_tile(v, step, at.panel, at.tile, 1));
     } else if (left) {
       ATOLL_TRY(cta_wait_step(v, &w, "work", 0, -1, -1, v->rank));

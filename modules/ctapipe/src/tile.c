@@ -2,6 +2,7 @@
 
 #include "atoll/bf16.h"
 #include "atoll/clock.h"
+#include "atoll/fault.h"
 #include "view.h"
 
 void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const void *x, float *output) {
@@ -179,6 +180,8 @@ atoll_err cta_tile(struct cta_view *v, int step, int64_t p, int64_t t, int flags
     copy_x(v, p, t);
   else
     ATOLL_TRY(s->kind == CTA_WEIGHT ? weight(v, step, p, t, flags) : product(v, step, p, t, flags));
+  if (flags)
+    atoll_fault_point("chain.tile");
   if (s->tiles && flags)
     cta_set(cta_flag_at(v, step, p, t), v->epoch);
   record(v, step, p, t, begin);

@@ -55,6 +55,12 @@ typedef struct cta_abort {
  * times the tiles of step `right`, summed over panels in order. */
 enum cta_kind { CTA_COPY, CTA_PRODUCT, CTA_WEIGHT };
 
+/* Who a rank is on this node; zeros until it has said so. */
+typedef struct cta_process {
+  _Alignas(64) _Atomic int64_t pid;
+  _Atomic uint64_t space; /* of process ids: those of another one mean nothing here */
+} cta_process;
+
 struct cta_step {
   enum cta_kind kind;
   int64_t in, out; /* columns; a copy has in = out; a gradient is [in, out] */
@@ -89,6 +95,7 @@ struct cta_view {
   struct cta_step step[CTA_STEPS];
   cta_line *done[CTA_RANKS]; /* how often each rank met the others */
   uint32_t meetings;
+  cta_process *process[CTA_RANKS]; /* NULL: not known */
   cta_abort *abort;
   int claims;     /* idle ranks take tiles of others' steps */
   int skip_waits; /* test only: the negative control */
@@ -162,12 +169,16 @@ void cta_begin(struct cta_view *v, int64_t rows, int64_t panel, const void *x, f
 struct cta_wait {
   int rounds;
   double since;
+  double asked; /* s of waiting after which processes were looked for */
 };
-/* what: "tile", "rank"; numbers that do not apply are -1. Fails with TIMEOUT after v->timeout and makes every rank
- * fail; PEER_LOST with the other's words when another rank gave up. */
+/* what: "tile", "rank"; numbers that do not apply are -1. Fails with TIMEOUT after v->timeout, with PEER_LOST as soon
+ * as a rank's process is seen to be gone, and makes every rank fail; PEER_LOST with the other's words when another rank
+ * gave up. */
 atoll_err cta_wait_step(struct cta_view *v, struct cta_wait *w, const char *what, int step, int64_t panel, int64_t tile,
                         int rank);
 atoll_err cta_wait_tile(struct cta_view *v, int step, int64_t p, int64_t t);
+/* Tells the others who this rank is. */
+void cta_introduce(struct cta_view *v);
 /* PEER_LOST with the report of a rank that gave up. */
 atoll_err cta_check_others(struct cta_view *v);
 /* All ranks have arrived. */

@@ -111,7 +111,7 @@ static atoll_err add_parts(struct atoll_chain *c, int64_t p) {
   struct cta_view *v = &c->view;
   int64_t at = p * v->panel * v->step[2].out, n = cta_panel_rows(v, p) * v->step[2].out;
   for (int r = 0; r < v->ranks; r++) {
-    struct cta_wait w = {0, 0};
+    struct cta_wait w = {0};
     const float *part = c->partial[r] + at;
     while (r != v->rank && !cta_reached(there(c, v->rank, r, p), v->epoch))
       ATOLL_TRY(cta_wait_step(v, &w, "sums of tile", 2, p, 0, r));

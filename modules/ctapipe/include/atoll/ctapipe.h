@@ -110,8 +110,8 @@ ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const vo
 /** Collective: one run of `rows` rows. x [rows, in] row-major holds the same numbers on every rank. *y [rows, out] is
  * borrowed, readable by every rank until its next run of the chain. `cut` may be NULL.
  *
- *  TIMEOUT, PEER_LOST: a rank did not come or does not advance; the message names rank, panel, tile and epoch. Every
- * rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED: tensor-parallel ways of
+ *  TIMEOUT, PEER_LOST: a rank did not come, does not advance or (PEER_LOST) died; the message names rank, panel, tile
+ * and epoch. Every rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED: tensor-parallel ways of
  * chains that are not two layers of f32; ways that the host, or the device, does not have. */
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
                                     const void *x, const float **y);
