@@ -3,11 +3,12 @@
  * Each rank is one thread on one core. First every setting of every way is tried, and the better ones of each way
  * again, some times; then the ways take turns in their best settings, many and short, in rotating order, until
  * --seconds are spent. Of two calls back to back the second is timed, from the first rank's start to the last one's
- * end; of one that takes long, and finds no cache of use, the first, so that there are twice as many. On a shared
+ * end; of one that takes long, and finds no cache of use, the first, so that there are twice as many. Layers but the
+ * last have a ReLU, with --gated a SiLU gate: two matrices, as the MLP of Llama. On a shared
  * machine speed drifts, so ways are compared within each turn: `cta_over` holds median and quartiles of these ratios,
  * `spread` quartiles of the times, of which the *_us are medians. ideal_us is sequential_us over the ranks. The BLAS
- * row multiplies with a library instead of Atoll's packed products, over the same MPI messages. The chosen row is what
- * atoll_chain_choose() finds by measurements of its own, against the least of all ways. */
+ * row, of f32 without gates, multiplies with a library instead of Atoll's packed products, over the same MPI messages.
+ * The chosen row is what atoll_chain_choose() finds by measurements of its own, against the least of all ways. */
 #include "mlp.h"
 
 #include <cblas.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 
 #include "atoll/agree.h"
+#include "atoll/bf16.h"
 #include "atoll/clock.h"
 #include "atoll/log.h"
 #include "atoll/plugin.h"
@@ -50,6 +52,8 @@ typedef struct world {
   int repeats;             /* turns at least ... */
   double seconds;          /* ... and until so many are spent on a shape */
   atoll_device *device;    /* NULL: the host's cores */
+  int gated;               /* layers but the last have two matrices and a gate */
+  atoll_dtype dtype;       /* of x and weights on the host */
   const char *trace, *svg; /* files for the timeline of the next shape; NULL: none */
   const char *choices;     /* the chooser's file; "": none */
 } world;
@@ -58,6 +62,8 @@ typedef struct problem {
   shape s;
   atoll_chain *chain;
   float *x, *w[ATOLL_CHAIN_LAYERS];          /* w: own layers */
+  float *v[ATOLL_CHAIN_LAYERS];              /* and of gates */
+  uint16_t *half;                            /* x in bf16; NULL in f32 */
   float *blas_in, *blas[ATOLL_CHAIN_LAYERS]; /* inputs from another rank, and outputs of own layers */
   float *want;                               /* the sequential result */
 } problem;
@@ -150,7 +156,7 @@ static const double long_call = 0.05; /* s */
 static atoll_err call(const world *w, problem *q, const setting *t, const float **y) {
   if (t->way == BLAS)
     return run_blas(w, q, t);
-  return atoll_chain_run(q->chain, (atoll_chain_way)t->way, &t->cut, q->s.M, q->x, y);
+  return atoll_chain_run(q->chain, (atoll_chain_way)t->way, &t->cut, q->s.M, q->half ? (void *)q->half : q->x, y);
 }
 
 static atoll_err measure_call(const world *w, problem *q, const setting *t, double *seconds) {
@@ -189,17 +195,31 @@ static atoll_err numbers(uint64_t what, int64_t n, float std, float **out) {
   return ATOLL_OK;
 }
 
+/* n of x in bf16; free(). */
+static atoll_err rounded(const float *x, int64_t n, uint16_t **out) {
+  *out = malloc((size_t)n * sizeof **out);
+  if (!*out)
+    return atoll_fail(ATOLL_NOMEM, "%lld numbers in bf16", (long long)n);
+  for (int64_t i = 0; i < n; i++)
+    (*out)[i] = atoll_bf16_of(x[i]);
+  return ATOLL_OK;
+}
+
+static int has_gate(const world *w, const problem *q, int layer) { return w->gated && layer + 1 < q->s.layers; }
+
 static void close_problem(problem *q) {
   if (q->chain)
     atoll_chain_destroy(&q->chain);
-  free(q->x), free(q->want), free(q->blas_in);
+  free(q->x), free(q->half), free(q->want), free(q->blas_in);
   for (int l = 0; l < ATOLL_CHAIN_LAYERS; l++)
-    free(q->w[l]), free(q->blas[l]);
+    free(q->w[l]), free(q->v[l]), free(q->blas[l]);
 }
 
 static atoll_err fill_problem(const world *w, problem *q) {
   int64_t widest = 0;
   ATOLL_TRY(numbers(0, q->s.M * q->s.width[0], 1, &q->x));
+  if (w->dtype == ATOLL_BF16)
+    ATOLL_TRY(rounded(q->x, q->s.M * q->s.width[0], &q->half));
   for (int l = 0; l <= q->s.layers; l++)
     widest = q->s.width[l] > widest ? q->s.width[l] : widest;
   ATOLL_TRY(numbers(0, q->s.M * widest, 0, &q->blas_in));
@@ -209,9 +229,24 @@ static atoll_err fill_problem(const world *w, problem *q) {
     if (owner_of(w, q, l) != w->rank)
       continue;
     ATOLL_TRY(numbers(1 + (uint64_t)l, in * out, 1 / (float)in, &q->w[l]));
+    if (has_gate(w, q, l))
+      ATOLL_TRY(numbers(100 + (uint64_t)l, in * out, 1 / (float)in, &q->v[l]));
     ATOLL_TRY(numbers(0, q->s.M * out, 0, &q->blas[l]));
   }
   return ATOLL_OK;
+}
+
+/* which: 0 for V of a gate, 1 for the layer's other matrix. Ranks that do not own the layer give nothing. */
+static atoll_err set_matrix(const world *w, problem *q, int layer, int which) {
+  int64_t in = q->s.width[layer], out = q->s.width[layer + 1];
+  const float *from = which ? q->w[layer] : q->v[layer];
+  uint16_t *half = NULL;
+  atoll_err err = w->dtype == ATOLL_BF16 && from ? rounded(from, in * out, &half) : ATOLL_OK;
+  ATOLL_TRY_ALL(atoll_comm_mpi(w->comm), err);
+  err = which ? atoll_chain_set_layer(q->chain, layer, half ? (void *)half : from, out, 1, NULL)
+              : atoll_chain_set_gate(q->chain, layer, half ? (void *)half : from, out, 1);
+  free(half);
+  return err;
 }
 
 static atoll_err open_problem(const world *w, problem *q) {
@@ -220,13 +255,18 @@ static atoll_err open_problem(const world *w, problem *q) {
   p.rows = q->s.M;
   p.layers = q->s.layers;
   p.device = w->device;
+  p.dtype = w->dtype;
   for (int l = 0; l < p.layers; l++)
     p.layer[l] = (atoll_chain_layer){q->s.width[l], q->s.width[l + 1],
-                                     l + 1 < p.layers ? ATOLL_ACTIVATION_RELU : ATOLL_ACTIVATION_NONE, 0};
+                                     has_gate(w, q, l)  ? ATOLL_ACTIVATION_SWIGLU
+                                     : l + 1 < p.layers ? ATOLL_ACTIVATION_RELU
+                                                        : ATOLL_ACTIVATION_NONE,
+                                     0};
   ATOLL_TRY_ALL(atoll_comm_mpi(w->comm), fill_problem(w, q));
   ATOLL_TRY(atoll_chain_create(w->comm, w->mem, &p, &q->chain));
   for (int l = 0; l < p.layers; l++)
-    ATOLL_TRY(atoll_chain_set_layer(q->chain, l, q->w[l], q->s.width[l + 1], 1, NULL));
+    for (int which = !has_gate(w, q, l); which < 2; which++)
+      ATOLL_TRY(set_matrix(w, q, l, which));
   return ATOLL_OK;
 }
 
@@ -235,7 +275,8 @@ static int settings_of(const world *w, const problem *q, setting *all) {
   int n = atoll_chain_settings(q->chain, q->s.M, 0, list, SETTINGS);
   for (int i = 0; i < n; i++)
     all[i] = (setting){(int)list[i].way, 0, list[i].cut, 0};
-  for (int library = 0; library < LIBRARIES && !w->device; library++)
+  int plain = !w->device && !w->gated && w->dtype == ATOLL_F32;
+  for (int library = 0; library < LIBRARIES && plain; library++)
     for (int64_t chunks = 1; chunks <= 32 && chunks * 8 <= q->s.M && n < SETTINGS; chunks *= 2)
       all[n++] = (setting){BLAS, library, {0, chunks}, 0};
   return n;
@@ -389,11 +430,14 @@ static atoll_err measure_shape(const world *w, problem *q, setting *best, figure
   return ATOLL_OK;
 }
 
-static void tell_row(const shape *s, const setting *best, const figures *f, double ideal) {
+static void tell_row(const world *w, const shape *s, const setting *best, const figures *f, double ideal) {
   char text[512];
   size_t at = (size_t)snprintf(text, sizeof text, "%lld x %lld", (long long)s->M, (long long)s->width[0]);
   for (int l = 1; l <= s->layers && at < sizeof text; l++)
     at += (size_t)snprintf(text + at, sizeof text - at, " x %lld", (long long)s->width[l]);
+  if (at < sizeof text)
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", w->gated ? " gated" : "",
+                           w->dtype == ATOLL_BF16 ? " in bf16" : "");
   for (int row = 0; row < ROWS && at < sizeof text; row++)
     if (best[row].way >= 0)
       at += (size_t)snprintf(text + at, sizeof text - at, " , %s %.3f", row_name(row), f->over_ideal[row].median);
@@ -463,6 +507,8 @@ static json_t *row_json(const world *w, const problem *q, const setting *best, c
     json_object_set_new(row, "P", json_integer(s->width[2]));
   }
   json_object_set_new(row, "widths", widths);
+  json_object_set_new(row, "dtype", json_string(w->device ? "bf16" : atoll_dtype_name(w->dtype)));
+  json_object_set_new(row, "gated", json_boolean(w->gated));
   json_object_set_new(row, "ideal_us", json_real(ideal * 1e6));
   for (int i = 0; i < ROWS; i++) {
     if (best[i].way < 0)
@@ -508,11 +554,12 @@ static atoll_err one_shape(const world *w, const shape *s, json_t *rows, int *id
   if (err == ATOLL_OK)
     err = check_bits(w, &q, best, &same, &tp_error);
   if (err == ATOLL_OK && (w->trace || w->svg))
-    err = timeline_write(w->comm, q.chain, &best[ATOLL_CHAIN_CTA].cut, s, q.x, w->trace, w->svg);
+    err = timeline_write(w->comm, q.chain, &best[ATOLL_CHAIN_CTA].cut, s, q.half ? (void *)q.half : q.x, w->trace,
+                         w->svg);
   if (err == ATOLL_OK && w->rank == 0) {
     double sequential = f.time[ATOLL_CHAIN_SEQUENTIAL].median;
     json_t *row = row_json(w, &q, best, &f, same, tp_error);
-    tell_row(s, best, &f, sequential / w->ranks);
+    tell_row(w, s, best, &f, sequential / w->ranks);
     json_array_append_new(rows, row);
     err = model_row(w, &q, sequential, row);
   }
@@ -629,7 +676,8 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   world w = {0};
   ceiling c;
   int64_t repeats, seconds;
-  const char *stage = atoll_cli_value(cli, "stage"), *choices = atoll_cli_value(cli, "choices");
+  const char *stage = atoll_cli_value(cli, "stage"), *choices = atoll_cli_value(cli, "choices"),
+             *dtype = atoll_cli_value(cli, "dtype");
   if (atoll_cli_value(cli, "merge"))
     return atoll_agree(MPI_COMM_WORLD, out ? mlp_merge(cli, out) : ATOLL_OK);
   ATOLL_TRY(bench_count(cli, "repeats", 9, 1, MOST_TURNS, &repeats));
@@ -637,6 +685,8 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   w.repeats = (int)repeats;
   w.seconds = (double)seconds;
   w.choices = choices ? choices : "";
+  w.gated = atoll_cli_value(cli, "gated") != NULL;
+  w.dtype = dtype && !strcmp(dtype, "bf16") ? ATOLL_BF16 : ATOLL_F32; /* the command line took no other */
   ATOLL_TRY(atoll_comm_create(MPI_COMM_WORLD, "mlp", NULL, &w.comm));
   w.rank = atoll_comm_rank(w.comm);
   w.ranks = atoll_comm_size(w.comm);
@@ -654,7 +704,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   for (int i = 0; i < samples && err == ATOLL_OK; i++)
     err = ceiling_sample(&c);
   if (err == ATOLL_OK && out) {
-    json_object_set_new(out, "dtype", json_string(w.device ? "bf16" : "f32"));
+    json_object_set_new(out, "dtype", json_string(w.device ? "bf16" : atoll_dtype_name(w.dtype)));
     json_object_set_new(out, "ranks", json_integer(w.ranks));
     json_object_set_new(out, "openblas_kernel", json_string(openblas_get_corename()));
     ceiling_report(&c, 0, out);

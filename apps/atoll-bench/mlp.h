@@ -15,7 +15,7 @@ typedef struct shape {
 /* Collective: one pipelined run, recorded; rank 0 writes it as Chrome trace to `trace` and as a picture to `svg` (NULL:
  * not wanted). x as atoll_chain_run(). */
 atoll_err timeline_write(atoll_comm *comm, atoll_chain *chain, const atoll_chain_cut *cut, const shape *s,
-                         const float *x, const char *trace, const char *svg);
+                         const void *x, const char *trace, const char *svg);
 
 /* Local: the rows of the files of --merge to `out`, and a line for each shape with what its runs found. */
 atoll_err mlp_merge(const atoll_cli *cli, json_t *out);

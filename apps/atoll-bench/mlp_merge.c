@@ -28,10 +28,12 @@ static const figure figures[] = {
 enum { FIGURES = sizeof figures / sizeof *figures };
 
 static int same_shape(const json_t *a, const json_t *b) {
-  static const char *const keys[] = {"M", "widths", "ranks"};
+  static const char *const keys[] = {"M", "widths", "ranks", "dtype", "gated"};
   int same = 1;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    same &= json_equal(json_object_get(a, keys[i]), json_object_get(b, keys[i]));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const json_t *x = json_object_get(a, keys[i]), *y = json_object_get(b, keys[i]);
+    same &= json_equal(x, y) || (!x && !y); /* files of before there were others name neither dtype nor gates */
+  }
   return same;
 }
 
@@ -46,10 +48,13 @@ static int value_of(const json_t *row, const figure *f, double *out) {
 static void name_of(const json_t *row, char *text, size_t n) {
   size_t at = (size_t)snprintf(text, n, "%lld", (long long)json_integer_value(json_object_get(row, "M"))), i;
   const json_t *width;
+  const char *dtype = json_string_value(json_object_get(row, "dtype"));
   json_array_foreach(json_object_get(row, "widths"), i, width) if (at < n) at +=
       (size_t)snprintf(text + at, n - at, " x %lld", (long long)json_integer_value(width));
   if (at < n)
-    snprintf(text + at, n - at, " on %lld ranks", (long long)json_integer_value(json_object_get(row, "ranks")));
+    snprintf(text + at, n - at, "%s%s on %lld ranks", json_is_true(json_object_get(row, "gated")) ? " gated" : "",
+             dtype && !strcmp(dtype, "bf16") ? " in bf16" : "",
+             (long long)json_integer_value(json_object_get(row, "ranks")));
 }
 
 /* Of all rows of the shape of row `first`: least and largest, and the mean; how many there are. */

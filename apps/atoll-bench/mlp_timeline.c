@@ -151,7 +151,7 @@ static atoll_err write_one(const char *path, const timeline *t, atoll_err (*make
 }
 
 atoll_err timeline_write(atoll_comm *comm, atoll_chain *chain, const atoll_chain_cut *cut, const shape *s,
-                         const float *x, const char *trace, const char *svg) {
+                         const void *x, const char *trace, const char *svg) {
   const float *y;
   const atoll_chain_event *events;
   void *all = NULL;
