@@ -1,6 +1,6 @@
 /* An MLP-heavy stage in training on two ranks: two blocks of GPT-2, forward and backward of some micro-batches and the
- * update, with MLPs pipelined by tiles, tensor parallel, and as a pipeline of one block a rank. The ways take turns;
- * figures are medians of the slower rank. */
+ * update, with MLPs pipelined by tiles, tensor parallel, as a pipeline of one block a rank, and with MLPs by the way
+ * that the chooser takes. The ways take turns; figures are medians of the slower rank. */
 #include "mlp_stage.h"
 
 #include <math.h>
@@ -13,13 +13,16 @@
 #include "atoll/log.h"
 #include "atoll/rng.h"
 
-enum { BLOCKS = 2, MICRO_BATCHES = 4, SLOTS = 2, REPEATS = 99, WAYS = 3, TAG = 5 };
+enum { BLOCKS = 2, MICRO_BATCHES = 4, SLOTS = 2, REPEATS = 99, WAYS = 4, TAG = 5 };
 
 static const struct {
   const char *name;
   int tensor;
   atoll_mlp mlp;
-} ways[WAYS] = {{"cta", 1, ATOLL_MLP_CTA}, {"tensor", 1, ATOLL_MLP_PLAIN}, {"pipeline", 0, ATOLL_MLP_PLAIN}};
+} ways[WAYS] = {{"cta", 1, ATOLL_MLP_CTA},
+                {"tensor", 1, ATOLL_MLP_PLAIN},
+                {"pipeline", 0, ATOLL_MLP_PLAIN},
+                {"auto", 1, ATOLL_MLP_AUTO}};
 
 /* One way's stage on this rank. */
 typedef struct part {
@@ -174,6 +177,9 @@ atoll_err mlp_stage(atoll_comm *comm, const char *text, int repeats, json_t *out
     json_t *o = json_pack("{s:I, s:I, s:i, s:i, s:f}", "width", (json_int_t)width, "rows", (json_int_t)rows, "blocks",
                           BLOCKS, "micro_batches", MICRO_BATCHES, "relative_error", error);
     char name[32];
+    const char *chosen = atoll_stage_mlp_choice(p[WAYS - 1].stage);
+    json_object_set_new(o, "chosen", json_string(chosen));
+    atoll_say("the chooser takes %s", chosen);
     for (int w = 0; w < WAYS; w++) {
       snprintf(name, sizeof name, "%s_s", ways[w].name);
       json_object_set_new(o, name, json_real(median[w]));

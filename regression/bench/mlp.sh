@@ -35,7 +35,21 @@ t = json.load(open("chain.json"))
 row, = t["rows"]
 assert t["bit_identical"] is True and row["widths"] == [64] * 4 and "tp_flags_us" not in row, row
 PY
+# The MLP of Llama, and in bf16, where tensor-parallel ways and libraries have no row.
+for dtype in f32 bf16; do
+  run "$(atoll atoll-bench)" mlp --seconds 0 --shape 40x64x96x64 --gated --dtype $dtype --repeats 1 --trace trace.json --json gated.json
+  python3 - $dtype <<'PY' || fail "gated.json in $dtype"
+import json, sys
+t = json.load(open("gated.json"))
+row, = t["rows"]
+assert t["bit_identical"] is True and row["gated"] is True and row["dtype"] == t["dtype"] == sys.argv[1], t
+assert row["row_split_us"] > 0 and row["cta_us"] > 0 and "microbatch_blas_us" not in row, row
+assert ("tp_flags_us" in row) == (sys.argv[1] == "f32"), row
+assert json.load(open("trace.json"))["traceEvents"], row
+PY
+done
 expect 64 "$(atoll atoll-bench)" mlp --shape 40x64
+expect 64 "$(atoll atoll-bench)" mlp --shape 40x64x64x64 --dtype f16
 expect 64 "$(atoll atoll-bench)" mlp --shape 40x64x64x64,40x64
 # Slices put together; the second remembers what the first has chosen.
 for slice in 1 2; do
@@ -60,11 +74,12 @@ expect 66 mpi 1 "$(atoll atoll-bench)" mlp --merge missing.json
 "$(atoll atoll-bench)" mlp --seconds 0 --shape 40x64x64x64 --repeats 1 --device cuda > device.txt 2>&1 && code=0 || code=$?
 [ "$code" = 0 ] || { [ "$code" = 68 ] && grep -q "device kind cuda: " device.txt; } || fail "exit $code: $(cat device.txt)"
 # Training of a stage whose MLPs are pipelined, beside tensor parallel and a pipeline.
+export ATOLL_CACHE=$PWD/cache
 run "$(atoll atoll-bench)" mlp --stage 64x24 --repeats 1 --json stage.json
 python3 - <<'PY' || fail "stage.json"
 import json
 t = json.load(open("stage.json"))["training"]
 assert (t["width"], t["rows"], t["blocks"], t["micro_batches"]) == (64, 24, 2, 4), t
-assert all(t[w + "_s"] > 0 for w in ("cta", "tensor", "pipeline")) and t["relative_error"] < 1e-5, t
+assert all(t[w + "_s"] > 0 for w in ("cta", "tensor", "pipeline", "auto")) and " rows" in t["chosen"] and t["relative_error"] < 1e-5, t
 PY
 expect 64 "$(atoll atoll-bench)" mlp --stage 64

@@ -415,7 +415,7 @@ atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_c
                                           : cta_run_way(chain, way, chunks, &result);
   if (err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST)
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
-  chain->kept = err == ATOLL_OK && (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA);
+  chain->kept = err == ATOLL_OK && cta_goes_back(chain, way);
   if (err == ATOLL_OK)
     *y = result;
   else
@@ -462,13 +462,8 @@ static atoll_err host_backward(atoll_chain *c, atoll_chain_way way, const void *
   turn(c);
   cta_begin(b, c->view.rows, c->view.panel, dy, c->dx);
   atoll_err err = cta_meet(b); /* nobody reads dx of the call before any more, and places are ready */
-  if (err == ATOLL_OK && way == ATOLL_CHAIN_CTA)
-    err = cta_run_pipelined(b);
-  if (err == ATOLL_OK && way == ATOLL_CHAIN_SEQUENTIAL && b->rank == 0) {
-    err = cta_run_alone(b, 0, b->panels);
-    if (err == ATOLL_OK)
-      err = cta_run_weights_alone(b);
-  }
+  if (err == ATOLL_OK)
+    err = cta_run_back(c, way);
   if (err == ATOLL_OK)
     err = cta_meet(b);
   c->view.meetings = b->meetings;
@@ -479,9 +474,9 @@ atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const vo
                                const float **dx) {
   if (!chain->params.backward || !chain->kept)
     return atoll_fail(ATOLL_USAGE, "backward of a chain %s",
-                      chain->params.backward ? "whose last run was not sequential or cta" : "made without it");
-  if (way != ATOLL_CHAIN_SEQUENTIAL && way != ATOLL_CHAIN_CTA)
-    return atoll_fail(ATOLL_UNSUPPORTED, "backward runs sequentially or cta, not %s", atoll_chain_way_name(way));
+                      chain->params.backward ? "whose last run left nothing for it" : "made without it");
+  if (!cta_goes_back(chain, way))
+    return atoll_fail(ATOLL_UNSUPPORTED, "backward of a chain by way %s", atoll_chain_way_name(way));
   ATOLL_TRY(check_places(chain, to));
   chain->view.epoch++;
   atoll_err err = cta_is_on_device(chain) ? cta_device_backward(chain, way, dy, to) : host_backward(chain, way, dy, to);

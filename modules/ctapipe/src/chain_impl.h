@@ -66,5 +66,8 @@ void cta_remember(const char *file, const char *key, const atoll_chain_choice *c
 
 /* One run of `way` on v, which is set up; *y is the result. Every rank calls. */
 atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, const float **y);
+/* Whether backward can follow a run of that way, and be of it; and then the steps of `back`, between two meetings. */
+int cta_goes_back(const struct atoll_chain *c, atoll_chain_way way);
+atoll_err cta_run_back(struct atoll_chain *c, atoll_chain_way way);
 
 #endif

@@ -5,11 +5,13 @@
  * least time of each counts, as other load only adds to it. The best setting of each way that plans compare (`led`)
  * joins these, however slow: a plan must learn that, too. The finalists then take turns, and the medians of their
  * shares in a turn decide: a median is what a user sees, and it is not moved by the one turn in which a neighbour was
- * idle. After every few turns those leave that are clearly behind (successive halving, Jamieson and Talwalkar 2016,
- * 1502.07943), so that the time goes into the close ones: a difference of 3 % between two of them shows in the median
- * of some thirty turns. What is remembered is what every rank then uses, as rank 0 read or wrote it. The file is a
+ * idle. After every few turns those leave that are behind beyond doubt (racing, Maron and Moore 1997, here by the order
+ * statistics of the ratios within turns), so that the time goes into the close ones, and it goes on until the first is
+ * known to cost no more than 2 % over any that is left, or time is up. Of those that are then as good as the first the
+ * steadiest is taken. What is remembered is what every rank then uses, as rank 0 read or wrote it. The file is a
  * convenience: one that cannot be read or written costs a measurement, never the run. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +36,21 @@ enum {
   ENTRIES = 4096,
   KEY = 512
 };
-static const double enough_seconds = 2, decide_seconds = 6; /* of trying all, and of the finalists' turns */
+static const double enough_seconds = 2, decide_seconds = 20; /* of trying all, and of the finalists' turns */
 static const double long_run = 0.05;
 static const double shared_work = 32768; /* multiply-adds: a core needs no longer for less than ranks to meet */
-static const double clearly = 1.02;      /* times the best median: half of those behind it leave after a round */
+static const double settled = 1.02;      /* times any other: what the first one takes at most, when nothing is open */
+static const double as_good = 1.01;      /* times the first one's median */
 
 /* --- settings ----------------------------------------------------------------------------------------------------- */
+
+/* What is timed: `rows` rows of x, and with `to` backward, too, of dy = x. */
+struct work {
+  int64_t rows;
+  int same_bits;
+  const void *x;
+  const atoll_chain_gradients *to;
+};
 
 static int allowed(const atoll_chain *c, atoll_chain_way way, int same_bits) {
   int tensor = way == ATOLL_CHAIN_TP_ALLREDUCE || way == ATOLL_CHAIN_TP_FLAGS;
@@ -84,15 +95,18 @@ int atoll_chain_settings(const atoll_chain *chain, int64_t rows, int same_bits, 
 /* --- measuring ---------------------------------------------------------------------------------------------------- */
 
 /* One run, from the first rank's start to the last one's end. */
-static atoll_err time_run(atoll_chain *c, const atoll_chain_setting *s, int64_t rows, const float *x, double *seconds) {
-  const float *y;
-  double span[2] = {0, 0};
+static atoll_err time_run(atoll_chain *c, const atoll_chain_setting *s, const struct work *k, double *seconds) {
+  const float *y, *dx;
+  double span[2] = {0, 0}, device = 0;
   ATOLL_TRY(cta_meet(&c->view));
   span[0] = -atoll_clock_now();
-  ATOLL_TRY(atoll_chain_run(c, s->way, &s->cut, rows, x, &y));
+  ATOLL_TRY(atoll_chain_run(c, s->way, &s->cut, k->rows, k->x, &y));
+  device = atoll_chain_device_seconds(c);
+  if (k->to)
+    ATOLL_TRY(atoll_chain_backward(c, s->way, k->x, k->to, &dx));
   span[1] = atoll_clock_now();
   if (cta_is_on_device(c)) { /* without x and y on their way */
-    span[0] = 0;
+    span[0] = k->to ? device : 0;
     span[1] = atoll_chain_device_seconds(c);
   }
   MPI_Allreduce(MPI_IN_PLACE, span, 2, MPI_DOUBLE, MPI_MAX, atoll_comm_mpi(c->comm));
@@ -102,13 +116,13 @@ static atoll_err time_run(atoll_chain *c, const atoll_chain_setting *s, int64_t 
 
 /* The second of two runs, whose weights the first has put into caches, unless that took so long that none holds them.
  */
-static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, int64_t rows, const float *x,
-                              double *seconds, double *spent) {
-  ATOLL_TRY(time_run(c, s, rows, x, seconds));
+static atoll_err time_setting(atoll_chain *c, const atoll_chain_setting *s, const struct work *k, double *seconds,
+                              double *spent) {
+  ATOLL_TRY(time_run(c, s, k, seconds));
   *spent += *seconds;
   if (*seconds > long_run)
     return ATOLL_OK;
-  ATOLL_TRY(time_run(c, s, rows, x, seconds));
+  ATOLL_TRY(time_run(c, s, k, seconds));
   *spent += *seconds;
   return ATOLL_OK;
 }
@@ -127,10 +141,10 @@ static int by_seconds(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static atoll_err try_each(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n, double *spent) {
+static atoll_err try_each(atoll_chain *c, const struct work *k, struct tried *tried, int n, double *spent) {
   for (int i = 0; i < n; i++) {
     double seconds;
-    ATOLL_TRY(time_setting(c, &tried[i].setting, rows, x, &seconds, spent));
+    ATOLL_TRY(time_setting(c, &tried[i].setting, k, &seconds, spent));
     tried[i].seconds = tried[i].seconds > 0 && tried[i].seconds < seconds ? tried[i].seconds : seconds;
   }
   qsort(tried, (size_t)n, sizeof *tried, by_seconds);
@@ -167,16 +181,67 @@ static void rank_finalists(struct finalist *f, int n, int turns) {
   qsort(f, (size_t)n, sizeof *f, by_median);
 }
 
-/* How many stay after a round: all that are close to the best, and half of the others. */
-static int survivors(const struct finalist *f, int n) {
-  int close = 1;
-  while (close < n && f[close].tried.seconds < clearly * f[0].tried.seconds)
-    close++;
-  return close + (n - close) / 2;
+/* One finalist's time over another's: the ratios of their turns, sorted. */
+static void ratios(const struct finalist *a, const struct finalist *b, int turns, double *out) {
+  for (int t = 0; t < turns; t++)
+    out[t] = (a->seconds[t] + 1e-9) / (b->seconds[t] + 1e-9);
+  atoll_sort(out, (size_t)turns);
+}
+
+/* Bounds of a median by order statistics, some 95 of 100 of which hold it whatever the distribution: 0.98 sqrt(n)
+ * places on either side of the middle. With few values they are the extremes. */
+static int places_from_end(int n) {
+  int k = (int)(n / 2.0 - 0.98 * sqrt(n));
+  return k > 0 ? k : 0;
+}
+
+/* Those behind the first beyond doubt go to the end; how many stay. */
+static int survivors(struct finalist *f, int n, int turns) {
+  double ratio[TURNS_MOST];
+  int stay = n;
+  for (int i = n - 1; i > 0 && turns >= ROUND - 1; i--) {
+    ratios(&f[i], &f[0], turns, ratio);
+    if (ratio[places_from_end(turns)] <= 1)
+      continue;
+    struct finalist leaves = f[i];
+    memmove(&f[i], &f[i + 1], (size_t)(--stay - i) * sizeof *f);
+    f[stay] = leaves;
+  }
+  return stay;
+}
+
+/* Nothing is open: the first one takes at most so much longer than any that is left. */
+static int is_settled(const struct finalist *f, int n, int turns) {
+  double ratio[TURNS_MOST];
+  for (int i = 1; i < n; i++) {
+    ratios(&f[0], &f[i], turns, ratio);
+    if (turns < ROUND - 1 || ratio[turns - 1 - places_from_end(turns)] > settled)
+      return 0;
+  }
+  return 1;
+}
+
+/* Of those as good as the first, the one with the least third quartile goes to the front: what is left to wait for
+ * others suffers from them more. */
+static void steadiest_first(struct finalist *f, int n, int turns) {
+  double v[TURNS_MOST], least = 0;
+  int best = 0;
+  for (int i = 0; i < n && f[i].tried.seconds <= as_good * f[0].tried.seconds; i++) {
+    memcpy(v, f[i].seconds, (size_t)turns * sizeof *v);
+    atoll_sort(v, (size_t)turns);
+    double third = v[3 * turns / 4];
+    if (i == 0 || third < least) {
+      least = third;
+      best = i;
+    }
+  }
+  struct finalist steady = f[best];
+  memmove(&f[1], &f[0], (size_t)best * sizeof *f);
+  f[0] = steady;
 }
 
 /* Every rank sees the same times, so all end after the same turn. Those that leave keep how far they were behind. */
-static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tried *tried, int n) {
+static atoll_err decide(atoll_chain *c, const struct work *k, struct tried *tried, int n) {
   struct finalist f[LAST_MOST];
   double spent = 0;
   int alive = n, turns = 0;
@@ -185,18 +250,22 @@ static atoll_err decide(atoll_chain *c, int64_t rows, const float *x, struct tri
   do {
     for (int end = turns + ROUND; turns < end && (turns < TURNS_LEAST || spent < decide_seconds); turns++)
       for (int i = 0; i < alive; i++) {
-        int k = (i + turns) % alive;
-        ATOLL_TRY(time_setting(c, &f[k].tried.setting, rows, x, &f[k].seconds[turns], &spent));
+        int now = (i + turns) % alive;
+        ATOLL_TRY(time_setting(c, &f[now].tried.setting, k, &f[now].seconds[turns], &spent));
       }
     rank_finalists(f, alive, turns);
-    for (int stay = survivors(f, alive); alive > stay; alive--)
+    for (int stay = survivors(f, alive, turns); alive > stay; alive--)
       f[alive - 1].tried.seconds /= f[0].tried.seconds;
-  } while (alive > 1 && turns < TURNS_MOST && spent < decide_seconds);
+  } while (!is_settled(f, alive, turns) && turns < TURNS_MOST && spent < decide_seconds);
+  rank_finalists(f, alive, turns);
+  double best = f[0].tried.seconds;
+  steadiest_first(f, alive, turns);
+  f[0].tried.seconds = best; /* what is chosen counts as the best: as good as that is what it was found */
   for (int i = 0; i < n; i++) {
     tried[i] = f[i].tried;
     tried[i].seconds *= i < alive ? 1 : f[0].tried.seconds;
   }
-  qsort(tried, (size_t)n, sizeof *tried, by_seconds);
+  qsort(tried + 1, (size_t)n - 1, sizeof *tried, by_seconds);
   return ATOLL_OK;
 }
 
@@ -214,25 +283,25 @@ static int join_way(struct tried *tried, int n, int alive, atoll_chain_way way) 
   return alive + 1;
 }
 
-static atoll_err measure(atoll_chain *c, int64_t rows, int same_bits, const float *x, atoll_chain_choice *out) {
+static atoll_err measure(atoll_chain *c, const struct work *k, atoll_chain_choice *out) {
   atoll_chain_setting list[SETTINGS];
   struct tried tried[SETTINGS];
-  int listed = atoll_chain_settings(c, rows, same_bits, list, SETTINGS), n = 0;
-  int small = !cta_is_on_device(c) && work_of(c, rows) < shared_work;
+  int listed = atoll_chain_settings(c, k->rows, k->same_bits, list, SETTINGS), n = 0;
+  int small = !cta_is_on_device(c) && work_of(c, k->rows) < shared_work;
   for (int i = 0; i < listed; i++)
-    if (!small || list[i].way == ATOLL_CHAIN_SEQUENTIAL)
+    if ((!small || list[i].way == ATOLL_CHAIN_SEQUENTIAL) && (!k->to || cta_goes_back(c, list[i].way)))
       tried[n++] = (struct tried){list[i], 0};
   int alive = n;
   double spent = 0;
   for (int turn = 0; turn < 2 && spent < enough_seconds; turn++)
-    ATOLL_TRY(try_each(c, rows, x, tried, n, &spent));
+    ATOLL_TRY(try_each(c, k, tried, n, &spent));
   while (alive > FINALISTS) {
     alive = (alive + 1) / 2;
-    ATOLL_TRY(try_each(c, rows, x, tried, alive, &spent));
+    ATOLL_TRY(try_each(c, k, tried, alive, &spent));
   }
   for (int i = 0; i < LED; i++)
     alive = join_way(tried, n, alive, led[i]);
-  ATOLL_TRY(decide(c, rows, x, tried, alive));
+  ATOLL_TRY(decide(c, k, tried, alive));
   memset(out, 0, sizeof *out);
   out->setting = tried[0].setting;
   /* By rising medians. The least of few turns of the others is no figure beside them. */
@@ -250,12 +319,12 @@ struct entry {
   atoll_chain_choice choice;
 };
 
-static void make_key(const atoll_chain *c, int64_t rows, int same_bits, char *key) {
+static void make_key(const atoll_chain *c, int64_t rows, const char *bits, char *key) {
   char cpu[128];
   (void)atoll_cache_processor(cpu, sizeof cpu);
   size_t at = (size_t)snprintf(key, KEY, "%s, %s%s, %d ranks, %s, %s: %" PRId64, cpu, atoll_chain_vectors(c),
                                c->view.rounds ? " bf16" : "", c->view.ranks, c->view.claims ? "claims" : "no claims",
-                               same_bits ? "same bits" : "any bits", rows);
+                               bits, rows);
   for (int l = 0; l < c->params.layers && at < KEY; l++)
     at += (size_t)snprintf(key + at, KEY - at, " x %" PRId64 "%s", c->params.layer[l].in,
                            c->params.layer[l].activation == ATOLL_ACTIVATION_SWIGLU ? " gate"
@@ -410,7 +479,11 @@ int cta_recall(const char *path, const char *key, atoll_chain_choice *out) {
 
 /* --- choosing ----------------------------------------------------------------------------------------------------- */
 
-static atoll_err measure_new(atoll_chain *c, int64_t rows, int same_bits, atoll_chain_choice *out) {
+static const char *const with_backward = "with backward"; /* in the place of what is said of bits */
+
+static const char *name_of_bits(int same_bits) { return same_bits ? "same bits" : "any bits"; }
+
+static atoll_err measure_run(atoll_chain *c, int64_t rows, int same_bits, atoll_chain_choice *out) {
   int64_t n = rows * c->params.layer[0].in;
   atoll_rng_key key = {.seed = 1, .site = ATOLL_RNG_TEST};
   float *x = NULL;
@@ -421,13 +494,32 @@ static atoll_err measure_new(atoll_chain *c, int64_t rows, int same_bits, atoll_
     uint16_t half = atoll_bf16_of(x[i]);
     memcpy((char *)x + i * (int64_t)sizeof half, &half, sizeof half);
   }
-  atoll_err err = measure(c, rows, same_bits, x, out);
+  const struct work k = {rows, same_bits, x, NULL};
+  atoll_err err = measure(c, &k, out);
   atoll_mem_free(c->mem, &x);
   return err;
 }
 
-atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
-                             atoll_chain_choice *out) {
+/* Zeros lie where the tensor-parallel ways, which are not among these, have their sums. */
+static atoll_err measure_training(atoll_chain *c, int64_t rows, const atoll_chain_gradients *to,
+                                  atoll_chain_choice *out) {
+  const atoll_chain_layer *a = c->params.layer;
+  float *room = cta_is_on_device(c) || a[0].in > a[1].out ? NULL : c->partial[c->view.rank], *own = NULL;
+  int64_t n = rows * (a[0].in > a[1].out ? a[0].in : a[1].out);
+  if (!room)
+    ATOLL_TRY_ALL(atoll_comm_mpi(c->comm),
+                  atoll_mem_alloc(c->mem, ATOLL_MEM_WORKSPACE, (size_t)n * sizeof *own, (void **)&own));
+  room = room ? room : own;
+  memset(room, 0, (size_t)n * sizeof *room);
+  const struct work k = {rows, 1, room, to};
+  atoll_err err = measure(c, &k, out);
+  atoll_mem_free(c->mem, &own);
+  return err;
+}
+
+/* `to` NULL: of runs alone. */
+static atoll_err choose(atoll_chain *chain, int64_t rows, int same_bits, const atoll_chain_gradients *to,
+                        const char *path, atoll_chain_choice *out) {
   atoll_chain_choice mine;
   char file[4096], key[KEY];
   int rank = chain->view.rank, found = 0;
@@ -437,12 +529,12 @@ atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, co
     return atoll_fail(ATOLL_USAGE, "choice for %" PRId64 " rows, made for 0..%" PRId64, rows, chain->params.rows);
   if (rank == 0) {
     cta_choices_file(path, file, sizeof file);
-    make_key(chain, rows, same_bits, key);
+    make_key(chain, rows, to ? with_backward : name_of_bits(same_bits), key);
     found = cta_recall(file, key, &mine);
   }
   MPI_Bcast(&found, 1, MPI_INT, 0, mpi);
   if (!found)
-    ATOLL_TRY(measure_new(chain, rows, same_bits, &mine));
+    ATOLL_TRY(to ? measure_training(chain, rows, to, &mine) : measure_run(chain, rows, same_bits, &mine));
   if (!found && rank == 0)
     cta_remember(file, key, &mine);
   MPI_Bcast(&mine, (int)sizeof mine, MPI_BYTE, 0, mpi); /* medians are the same, but one rank speaks */
@@ -450,15 +542,37 @@ atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, co
   return ATOLL_OK;
 }
 
-int atoll_chain_remembered(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks,
-                           int64_t rows, int same_bits, atoll_chain_choice *out) {
+atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
+                             atoll_chain_choice *out) {
+  return choose(chain, rows, same_bits, NULL, path, out);
+}
+
+atoll_err atoll_chain_choose_training(atoll_chain *chain, int64_t rows, const atoll_chain_gradients *to,
+                                      const char *path, atoll_chain_choice *out) {
+  if (!chain->params.backward)
+    return atoll_fail(ATOLL_USAGE, "choice for training of a chain made without backward");
+  return choose(chain, rows, 1, to, path, out);
+}
+
+static int remembered(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks, int64_t rows,
+                      const char *bits, atoll_chain_choice *out) {
   char key[KEY];
   atoll_chain *c = NULL;
   if (cta_sketch(params, 0, ranks, &c) != ATOLL_OK) {
     atoll_err_clear();
     return 0;
   }
-  make_key(c, rows, same_bits, key);
+  make_key(c, rows, bits, key);
   free(c);
   return find_entry(choices, key, out);
+}
+
+int atoll_chain_remembered(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks,
+                           int64_t rows, int same_bits, atoll_chain_choice *out) {
+  return remembered(choices, params, ranks, rows, name_of_bits(same_bits), out);
+}
+
+int atoll_chain_remembered_training(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks,
+                                    int64_t rows, atoll_chain_choice *out) {
+  return remembered(choices, params, ranks, rows, with_backward, out);
 }

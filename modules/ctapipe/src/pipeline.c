@@ -117,11 +117,13 @@ atoll_err cta_run_alone(struct cta_view *v, int64_t p0, int64_t p1) {
   return ATOLL_OK;
 }
 
-atoll_err cta_run_weights_alone(struct cta_view *v) {
-  for (int s = v->products; s < v->steps; s++)
-    for (int64_t item = 0; item < cta_items(v, s); item++) {
+atoll_err cta_run_weights(struct cta_view *v, int part, int parts) {
+  for (int s = v->products; s < v->steps; s++) {
+    int64_t n = cta_items(v, s);
+    for (int64_t item = n * part / parts; item < n * (part + 1) / parts; item++) {
       struct cta_place at = place_of(v, s, item);
       ATOLL_TRY(cta_tile(v, s, at.panel, at.tile, 0));
     }
+  }
   return ATOLL_OK;
 }

@@ -203,7 +203,7 @@ int cta_find(struct cta_view *v, int *left, int *step, struct cta_place *at);
 atoll_err cta_run_pipelined(struct cta_view *v);
 /* Panels [p0, p1) through all products, without flags or waits. */
 atoll_err cta_run_alone(struct cta_view *v, int64_t p0, int64_t p1);
-/* The gradients of weights, likewise. */
-atoll_err cta_run_weights_alone(struct cta_view *v);
+/* The gradients of weights, likewise; of each step's tiles part `part` of so many. */
+atoll_err cta_run_weights(struct cta_view *v, int part, int parts);
 
 #endif

@@ -21,6 +21,8 @@ atoll_err cta_give_up(struct cta_view *v, atoll_err code, const char *report) {
   if (atomic_compare_exchange_strong(&v->abort->state, &none, 1)) {
     snprintf(v->abort->text, sizeof v->abort->text, "%s", report);
     atomic_store_explicit(&v->abort->state, 2, memory_order_release);
+  } else if (code == ATOLL_TIMEOUT || code == ATOLL_PEER_LOST) {
+    return cta_check_others(v); /* somebody was quicker: one report for all */
   }
   return atoll_fail(code, "%s", report);
 }
@@ -59,6 +61,14 @@ static int rank_gone(const struct cta_view *v, int64_t *pid) {
   return -1;
 }
 
+/* Whose tiles a step makes. Backward is a chain of the layers turned, from dy. */
+static int name_step(const struct cta_view *v, int step, char *text, size_t n) {
+  int back = v->products < v->steps;
+  if (step == 0)
+    return snprintf(text, n, "%s", back ? "dy" : "x");
+  return snprintf(text, n, "layer %d%s", back ? v->products - 1 - step : step - 1, back ? " turned" : "");
+}
+
 atoll_err cta_wait_step(struct cta_view *v, struct cta_wait *w, const char *what, int step, int64_t panel, int64_t tile,
                         int rank) {
   char report[sizeof v->abort->text];
@@ -81,9 +91,10 @@ atoll_err cta_wait_step(struct cta_view *v, struct cta_wait *w, const char *what
     return ATOLL_OK;
   n = snprintf(report, sizeof report, "rank %d waited %g s for %s", v->rank,
                gone < 0 ? v->timeout : (double)(int64_t)(100 * waited) / 100, what);
-  if (tile >= 0)
-    n += snprintf(report + n, sizeof report - (size_t)n, " %" PRId64 " of panel %" PRId64 " of layer %d", tile, panel,
-                  step - 1);
+  if (tile >= 0) {
+    n += snprintf(report + n, sizeof report - (size_t)n, " %" PRId64 " of panel %" PRId64 " of ", tile, panel);
+    n += name_step(v, step, report + n, sizeof report - (size_t)n);
+  }
   n += snprintf(report + n, sizeof report - (size_t)n, " of rank %d in epoch %" PRIu32, rank, v->epoch);
   if (gone >= 0)
     snprintf(report + n, sizeof report - (size_t)n, "; rank %d, process %" PRId64 ", is gone", gone, pid);

@@ -20,6 +20,29 @@ static atoll_err row_split(struct cta_view *v) {
   return cta_run_alone(v, s.begin, s.end);
 }
 
+int cta_goes_back(const struct atoll_chain *c, atoll_chain_way way) {
+  if (way == ATOLL_CHAIN_SEQUENTIAL || way == ATOLL_CHAIN_CTA)
+    return 1;
+  return !cta_is_on_device(c) && (way == ATOLL_CHAIN_ROW_SPLIT || way == ATOLL_CHAIN_COLUMN_SHARED);
+}
+
+/* Those that split forward have rows split here, and then tiles of the weights' gradients, of which each sums over all
+ * rows. */
+atoll_err cta_run_back(struct atoll_chain *c, atoll_chain_way way) {
+  struct cta_view *b = &c->back;
+  if (way == ATOLL_CHAIN_CTA)
+    return cta_run_pipelined(b);
+  if (way == ATOLL_CHAIN_SEQUENTIAL) {
+    if (b->rank > 0)
+      return ATOLL_OK;
+    ATOLL_TRY(cta_run_alone(b, 0, b->panels));
+    return cta_run_weights(b, 0, 1);
+  }
+  ATOLL_TRY(row_split(b));
+  ATOLL_TRY(cta_meet(b));
+  return cta_run_weights(b, b->rank, b->ranks);
+}
+
 /* Every rank copies its share of x for all. */
 static atoll_err copy_shared(struct cta_view *v) {
   struct share s = share_of(v, v->panels, 1);

@@ -1,8 +1,10 @@
 /* Gradients of a two-layer MLP: right against the plainest computation in double and added to what was there, the same
- * bits sequentially and pipelined, with and without claims, for widths that divide nothing, with every activation, and
+ * bits by every way there and back, with and without claims, for widths that divide nothing, with every activation, and
  * after many runs. */
 #include "atoll/symmetric.h"
 #include "chain_test.h"
+
+#include <unistd.h>
 
 static atoll_comm *comm;
 static atoll_mem *mem;
@@ -188,7 +190,10 @@ static void problem(int64_t rows, const int64_t *width, atoll_activation a, int 
     CHECK_OK(atoll_chain_run(c, (atoll_chain_way)w, &cut, rows, q.x, &y));
     CHECK(worst_error(&q, y) < 1e-5);
   }
+  CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_MICROBATCH, &cut, rows, q.x, &y));
+  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_CTA, dy, &g, &dx) == ATOLL_USAGE); /* it leaves nothing */
   CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_SEQUENTIAL, &cut, rows, q.x, &y));
+  CHECK(atoll_chain_backward(c, ATOLL_CHAIN_MICROBATCH, dy, &g, &dx) == ATOLL_UNSUPPORTED);
   const atoll_chain_gradients nowhere = {.dw = {g.dw[0]}};
   CHECK(atoll_chain_backward(c, ATOLL_CHAIN_SEQUENTIAL, dy, &nowhere, &dx) == ATOLL_USAGE);
   dx = backward(c, &q, s, ATOLL_CHAIN_SEQUENTIAL, dy);
@@ -196,12 +201,16 @@ static void problem(int64_t rows, const int64_t *width, atoll_activation a, int 
   struct parts parts = parts_of(&q, &g, dx);
   float *first[PARTS];
   keep(&parts, first);
-  for (int i = 0; i < 10; i++) {
+  static const atoll_chain_way ways[] = {ATOLL_CHAIN_SEQUENTIAL, ATOLL_CHAIN_ROW_SPLIT, ATOLL_CHAIN_COLUMN_SHARED,
+                                         ATOLL_CHAIN_CTA, ATOLL_CHAIN_CTA};
+  enum { WAYS = sizeof ways / sizeof *ways };
+  for (int i = 0; i < WAYS * WAYS; i++) {
+    atoll_chain_way there = ways[i % WAYS], back = ways[i / WAYS];
     poison(c, &q);
     (void)backward(c, &q, s, ATOLL_CHAIN_CTA, dy); /* its tiles become NaN, too */
-    CHECK_OK(atoll_chain_run(c, ATOLL_CHAIN_CTA, &cut, rows, q.x, &y));
+    CHECK_OK(atoll_chain_run(c, there, &cut, rows, q.x, &y));
     CHECK(worst_error(&q, y) < 1e-5);
-    dx = backward(c, &q, s, ATOLL_CHAIN_CTA, dy);
+    dx = backward(c, &q, s, back, dy);
     parts = parts_of(&q, &g, dx);
     for (int j = 0; j < PARTS; j++)
       CHECK(!parts.at[j] || !memcmp(first[j], parts.at[j], (size_t)parts.n[j] * sizeof **first));
@@ -213,6 +222,50 @@ static void problem(int64_t rows, const int64_t *width, atoll_activation a, int 
   atoll_symmetric_destroy(&s);
   atoll_device_close(&host);
   CHECK(atoll_mem_current_total(mem) == 0);
+  drop_problem(&q);
+}
+
+/* Measuring leaves gradients as they are, is remembered beside what runs alone would choose, and what it chooses can be
+ * trained with. */
+static void choice_for_training(void) {
+  struct problem q = make_problem(48, 2, (const int64_t[]){200, 300, 200}, ATOLL_ACTIVATION_GELU);
+  float *dy = random_floats(99, 48 * q.out, 1), *copy;
+  const float *y, *dx = NULL;
+  atoll_chain_gradients g;
+  atoll_chain_choice first, again;
+  atoll_symmetric *s = NULL;
+  atoll_device *host = NULL;
+  int64_t n = places(&q, NULL, &g);
+  CHECK_OK(atoll_device_open("cpu", NULL, &host));
+  CHECK_OK(atoll_symmetric_create(comm, host, mem, ATOLL_MEM_GRADIENT, check_rank == 0 ? (size_t)n * sizeof(float) : 0,
+                                  "of a test", &s));
+  (void)places(&q, s, &g);
+  q.p.backward = 1;
+  atoll_chain *c = open_chain(comm, mem, &q);
+  copy = random_floats(98, n, 1);
+  if (check_rank == 0)
+    memcpy(atoll_symmetric_at(s, 0), copy, (size_t)n * sizeof *copy);
+  unlink("training.yaml");
+  MPI_Barrier(MPI_COMM_WORLD);
+  CHECK_OK(atoll_chain_choose(c, 48, 1, "training.yaml", &first));
+  CHECK_OK(atoll_chain_choose_training(c, 48, &g, "training.yaml", &first));
+  CHECK(!first.remembered && first.seconds[ATOLL_CHAIN_MICROBATCH] == 0 && first.seconds[first.setting.way] > 0);
+  CHECK_OK(atoll_chain_choose_training(c, 48, &g, "training.yaml", &again));
+  CHECK(again.remembered && again.setting.way == first.setting.way &&
+        again.setting.cut.panel == first.setting.cut.panel);
+  CHECK(check_size == 1 || first.seconds[ATOLL_CHAIN_CTA] > 0);
+  CHECK(!memcmp(atoll_symmetric_at(s, 0), copy, (size_t)n * sizeof *copy));
+  CHECK_OK(atoll_chain_run(c, first.setting.way, &first.setting.cut, 48, q.x, &y));
+  dx = backward(c, &q, s, first.setting.way, dy);
+  check_gradients(&q, dy, &g, dx);
+  free(dy), free(copy);
+  atoll_chain_destroy(&c);
+  q.p.backward = 0;
+  c = open_chain(comm, mem, &q);
+  CHECK(atoll_chain_choose_training(c, 48, &g, "", &first) == ATOLL_USAGE);
+  atoll_chain_destroy(&c);
+  atoll_symmetric_destroy(&s);
+  atoll_device_close(&host);
   drop_problem(&q);
 }
 
@@ -230,6 +283,7 @@ int main(int argc, char **argv) {
     problem(0, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_SWIGLU, claims);
     problem(0, (const int64_t[]){5, 7, 3}, ATOLL_ACTIVATION_RELU, claims);
   }
+  choice_for_training();
   atoll_mem_destroy(&mem, NULL);
   atoll_comm_destroy(&comm);
   return check_end();

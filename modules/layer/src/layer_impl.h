@@ -67,8 +67,10 @@ typedef struct mlp_gradients {
   const atoll_symmetric *memory;
   int64_t apart, at[LAYER_PARAMS];
 } mlp_gradients;
+/* `like`: an MLP of the same stage, whose choice this one takes; NULL: it is the first. */
 atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, atoll_mlp way, const atoll_exec *e,
-                     const mlp_gradients *gradients, layer_mlp **out);
+                     const mlp_gradients *gradients, const layer_mlp *like, layer_mlp **out);
+const char *mlp_choice(const layer_mlp *mlp); /* "": none was made */
 void mlp_destroy(layer_mlp **mlp);
 /* Takes the layer's weights; those that another rank owns are not read. */
 atoll_err mlp_set(const atoll_layer_buffers *b, const atoll_exec *e);

@@ -6,6 +6,7 @@
  * same bits. Every rank sees the same calls, so all decide alike. Gradients of weights are added where their owner has
  * them, by whichever rank has the time: the stage's gradients lie in symmetric memory. */
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,16 +23,18 @@ struct layer_mlp {
   int param[PARAMS];     /* where a layer's buffers have them; -1: there is none */
   float *grad[PARAMS];   /* of its owner's first buffer of gradients */
   int64_t apart[PARAMS]; /* elements from there to the owner's next buffer */
-  atoll_call holds;      /* whose tiles the chain has */
-  int known;             /* it has any */
+  atoll_chain_setting how;
+  char choice[96];  /* what was chosen, in words; "" where there was no choice */
+  atoll_call holds; /* whose tiles the chain has */
+  int known;        /* it has any */
 };
 
-static const char *const names[] = {"plain", "cta", "cta_own"};
+static const char *const names[] = {"plain", "cta", "cta_own", "auto"};
 
 const char *atoll_mlp_name(atoll_mlp mlp) { return names[mlp]; }
 
 int atoll_mlp_parse(const char *name, atoll_mlp *mlp) {
-  for (int i = 0; i <= ATOLL_MLP_CTA_OWN; i++)
+  for (int i = 0; i <= ATOLL_MLP_AUTO; i++)
     if (!strcmp(name, names[i])) {
       *mlp = (atoll_mlp)i;
       return 0;
@@ -69,10 +72,13 @@ atoll_err mlp_bytes(const atoll_model *m, int64_t rows, int train, int rank, int
   return ATOLL_OK;
 }
 
-static int look_up(const atoll_model *m, const atoll_chain_choices *choices, int same_bits, atoll_mlp_seconds *s) {
+enum { TRAINING, SAME_BITS, ANY_BITS, CHOICES }; /* the nearer to what a stage does, the earlier */
+
+static int look_up(const atoll_model *m, const atoll_chain_choices *choices, int which, atoll_mlp_seconds *s) {
   const atoll_chain_params p = params_of(m, s->rows, 0, ATOLL_MLP_CTA);
   atoll_chain_choice known;
-  if (!atoll_chain_remembered(choices, &p, s->ranks, s->rows, same_bits, &known))
+  if (!(which == TRAINING ? atoll_chain_remembered_training(choices, &p, s->ranks, s->rows, &known)
+                          : atoll_chain_remembered(choices, &p, s->ranks, s->rows, which == SAME_BITS, &known)))
     return 0;
   double by_rows = known.seconds[ATOLL_CHAIN_ROW_SPLIT], by_columns = known.seconds[ATOLL_CHAIN_COLUMN_SHARED];
   s->pipelined = known.seconds[ATOLL_CHAIN_CTA];
@@ -86,9 +92,11 @@ int atoll_mlp_remembered(const atoll_model *m, const char *path, atoll_mlp_secon
   if (atoll_chain_choices_open(path, &choices) != ATOLL_OK)
     atoll_err_clear(); /* the chooser says so when it measures again */
   for (int i = 0; i < n; i++) {
-    if (choices && (look_up(m, choices, 1, &of[i]) || look_up(m, choices, 0, &of[i])))
-      known++;
-    else
+    int found = 0;
+    for (int which = 0; which < CHOICES && choices && !found; which++)
+      found = look_up(m, choices, which, &of[i]);
+    known += found;
+    if (!found)
       of[i].pipelined = of[i].even = 0;
   }
   atoll_chain_choices_close(&choices);
@@ -129,8 +137,36 @@ static atoll_err find_gradients(layer_mlp *mlp, const atoll_exec *e, const mlp_g
   return err;
 }
 
+static float *grad_of(const layer_mlp *m, int param, int partial) {
+  return m->grad[param] ? m->grad[param] + partial * m->apart[param] : NULL;
+}
+
+static atoll_chain_gradients gradients_of(const layer_mlp *m, int partial) {
+  return (atoll_chain_gradients){{grad_of(m, FIRST, partial), grad_of(m, SECOND, partial)},
+                                 {grad_of(m, FIRST_BIAS, partial), grad_of(m, SECOND_BIAS, partial)},
+                                 grad_of(m, GATE, partial)};
+}
+
+const char *mlp_choice(const layer_mlp *mlp) { return mlp->choice; }
+
+/* Collective. Matrices and gradients are zeros as yet; the times of products do not go by that. */
+static atoll_err choose(layer_mlp *mlp, int64_t rows, const layer_mlp *like) {
+  atoll_chain_choice found;
+  if (like) {
+    mlp->how = like->how;
+    memcpy(mlp->choice, like->choice, sizeof mlp->choice);
+    return ATOLL_OK;
+  }
+  const atoll_chain_gradients to = gradients_of(mlp, 0);
+  ATOLL_TRY(atoll_chain_choose_training(mlp->chain, rows, &to, NULL, &found));
+  mlp->how = found.setting;
+  snprintf(mlp->choice, sizeof mlp->choice, "%s in panels of %lld rows%s", atoll_chain_way_name(found.setting.way),
+           (long long)found.setting.cut.panel, found.remembered ? " (remembered)" : "");
+  return ATOLL_OK;
+}
+
 atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, atoll_mlp way, const atoll_exec *e,
-                     const mlp_gradients *gradients, layer_mlp **out) {
+                     const mlp_gradients *gradients, const layer_mlp *like, layer_mlp **out) {
   atoll_chain_params p = params_of(m, rows, gradients->memory != NULL, way);
   layer_mlp *mlp = calloc(1, sizeof *mlp);
   atoll_err err = mlp ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "no memory for %zu bytes", sizeof *mlp);
@@ -143,6 +179,10 @@ atoll_err mlp_create(const atoll_model *m, int layer, int64_t rows, atoll_mlp wa
     err = atoll_chain_create(e->tensor, e->mem, &p, &mlp->chain);
   if (err == ATOLL_OK && gradients->memory)
     err = find_gradients(mlp, e, gradients);
+  if (err == ATOLL_OK)
+    mlp->how.way = ATOLL_CHAIN_CTA;
+  if (err == ATOLL_OK && way == ATOLL_MLP_AUTO && gradients->memory)
+    err = choose(mlp, rows, like);
   if (err != ATOLL_OK) {
     if (mlp)
       mlp_destroy(&mlp);
@@ -190,7 +230,7 @@ static atoll_err set_task(void *args, void *stream) {
 static atoll_err run(const mlp_args *a, const float **y) {
   layer_mlp *m = a->mlp;
   m->known = 0;
-  ATOLL_TRY(atoll_chain_run(m->chain, ATOLL_CHAIN_CTA, NULL, a->rows, a->x, y));
+  ATOLL_TRY(atoll_chain_run(m->chain, m->how.way, &m->how.cut, a->rows, a->x, y));
   m->known = 1;
   m->holds = a->call;
   return ATOLL_OK;
@@ -230,7 +270,7 @@ static atoll_err input_task(void *args, void *stream) {
   (void)stream;
   if (!holds(m, &a->call))
     ATOLL_TRY(run(a, &y));
-  ATOLL_TRY(atoll_chain_backward(m->chain, ATOLL_CHAIN_CTA, a->dy, &a->to, &dx));
+  ATOLL_TRY(atoll_chain_backward(m->chain, m->how.way, a->dy, &a->to, &dx));
   store(a, dx, a->dx, a->add);
   return ATOLL_OK;
 }
@@ -253,13 +293,8 @@ atoll_err mlp_forward(const layer_call *l, const void *x, void *y) {
   return submit(l->e, forward_task, &a);
 }
 
-static float *grad_of(const layer_mlp *m, int param, int partial) {
-  return m->grad[param] ? m->grad[param] + partial * m->apart[param] : NULL;
-}
-
 atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx, int add) {
   const layer_mlp *m = l->b->mlp;
-  int k = l->b->partial;
   mlp_args a = {.mlp = l->b->mlp,
                 .call = *l->c,
                 .x = x,
@@ -268,8 +303,6 @@ atoll_err mlp_input(const layer_call *l, const void *x, const void *dy, void *dx
                 .rows = l->R,
                 .add = add,
                 .rounds = l->e->kernels->dtype == ATOLL_BF16,
-                .to = {{grad_of(m, FIRST, k), grad_of(m, SECOND, k)},
-                       {grad_of(m, FIRST_BIAS, k), grad_of(m, SECOND_BIAS, k)},
-                       grad_of(m, GATE, k)}};
+                .to = gradients_of(m, l->b->partial)};
   return submit(l->e, input_task, &a);
 }

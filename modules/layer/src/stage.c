@@ -358,11 +358,23 @@ static int pipelined(const atoll_stage *s, int layer) {
   return atoll_mlp_pipelined(s->way.mlp) && atoll_model_layer_kind(s->m, layer) == ATOLL_LAYER_BLOCK;
 }
 
+static layer_mlp *first_mlp(const atoll_stage *s) {
+  layer_mlp *found = NULL;
+  for (int l = s->last - s->first - 1; s->mlp && l >= 0; l--)
+    found = s->mlp[l] ? s->mlp[l] : found;
+  return found;
+}
+
+const char *atoll_stage_mlp_choice(const atoll_stage *s) {
+  const layer_mlp *mlp = first_mlp(s);
+  return mlp ? mlp_choice(mlp) : "";
+}
+
 static atoll_err make_mlp(atoll_stage *s, int layer) {
   mlp_gradients g = {s->shared, s->grads, {0}};
   for (int i = 0; i < LAYER_PARAMS; i++)
     g.at[i] = s->offset[s->map[(layer - s->first) * LAYER_PARAMS + i]];
-  return mlp_create(s->m, layer, s->B * s->S, s->way.mlp, &s->e, &g, &s->mlp[layer - s->first]);
+  return mlp_create(s->m, layer, s->B * s->S, s->way.mlp, &s->e, &g, first_mlp(s), &s->mlp[layer - s->first]);
 }
 
 /* Collective over tensor ranks, which have come this far all or not at all. */

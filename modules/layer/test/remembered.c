@@ -1,5 +1,6 @@
 /* What the chooser of chains measured for the shape of a model's MLP is found again for the model, and for nothing
- * else, of all settings of several panels; what a choice of the same bits lacks is found in one of any. */
+ * else, of all settings of several panels; what a choice of the same bits lacks is found in one of any; one made for
+ * training goes before them. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "atoll/ctapipe.h"
 #include "atoll/file.h"
 #include "atoll/layer.h"
+#include "atoll/symmetric.h"
 #include "mpi_check.h"
 
 enum { WIDTH = 64, ROWS = 256 };
@@ -25,6 +27,32 @@ static atoll_chain_choice choose(atoll_comm *comm, atoll_mem *mem, int64_t ffn, 
   CHECK_OK(atoll_chain_create(comm, mem, &p, &c));
   CHECK_OK(atoll_chain_choose(c, ROWS, same_bits, path, &choice));
   atoll_chain_destroy(&c);
+  MPI_Barrier(MPI_COMM_WORLD);
+  return choice;
+}
+
+/* With backward, of which the places lie on rank 0. */
+static atoll_chain_choice choose_training(atoll_comm *comm, atoll_mem *mem, int64_t ffn) {
+  atoll_chain_params p;
+  atoll_chain_choice choice;
+  atoll_chain *c = NULL;
+  atoll_device *host = NULL;
+  atoll_symmetric *s = NULL;
+  int64_t n = WIDTH * ffn;
+  atoll_chain_params_init(&p);
+  p.rows = ROWS, p.layers = 2, p.backward = 1;
+  p.layer[0] = (atoll_chain_layer){WIDTH, ffn, ATOLL_ACTIVATION_GELU, 1};
+  p.layer[1] = (atoll_chain_layer){ffn, WIDTH, ATOLL_ACTIVATION_NONE, 1};
+  CHECK_OK(atoll_device_open("cpu", NULL, &host));
+  CHECK_OK(atoll_symmetric_create(comm, host, mem, ATOLL_MEM_GRADIENT, (size_t)(2 * n + WIDTH + ffn) * sizeof(float),
+                                  "of a test", &s));
+  float *at = atoll_symmetric_at(s, 0);
+  const atoll_chain_gradients to = {{at, at + n}, {at + 2 * n, at + 2 * n + ffn}, NULL};
+  CHECK_OK(atoll_chain_create(comm, mem, &p, &c));
+  CHECK_OK(atoll_chain_choose_training(c, ROWS, &to, path, &choice));
+  atoll_chain_destroy(&c);
+  atoll_symmetric_destroy(&s);
+  atoll_device_close(&host);
   MPI_Barrier(MPI_COMM_WORLD);
   return choice;
 }
@@ -77,6 +105,9 @@ int main(int argc, char **argv) {
     forget_cta();
   MPI_Barrier(MPI_COMM_WORLD);
   CHECK(atoll_mlp_remembered(m, path, of, 3) == 1 && same(&of[0], &any));
+  MPI_Barrier(MPI_COMM_WORLD);
+  const atoll_chain_choice trained = choose_training(comm, mem, 4 * WIDTH);
+  CHECK(atoll_mlp_remembered(m, path, of, 3) == 1 && same(&of[0], &trained));
   MPI_Barrier(MPI_COMM_WORLD);
   if (check_rank == 0)
     CHECK_OK(atoll_file_replace(path, "chains: [{}]\n", 13));

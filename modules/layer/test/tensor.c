@@ -143,6 +143,7 @@ static void values_and_bytes(atoll_comm *group, int family, atoll_dtype dtype, a
   atoll_stage *a = stage_of(&one, NULL, mlp, whole), *b = stage_of(&many, group, mlp, part);
   for (int c = 0; c < ATOLL_MEM_CATEGORIES; c++)
     CHECK(atoll_mem_current(many.e.mem, (atoll_mem_category)c) == part[c]);
+  CHECK(!*atoll_stage_mlp_choice(a) && !*atoll_stage_mlp_choice(b) == (mlp != ATOLL_MLP_AUTO));
   CHECK(part[ATOLL_MEM_PARAMETER] < whole[ATOLL_MEM_PARAMETER] &&
         part[ATOLL_MEM_ACTIVATION] < whole[ATOLL_MEM_ACTIVATION]);
   const atoll_tensor *x, *y;
@@ -190,6 +191,7 @@ int main(int argc, char **argv) {
   check_begin(&argc, &argv);
   atoll_comm *world = NULL, *group = NULL;
   CHECK_OK(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &world));
+  setenv("ATOLL_CACHE", ".", 1);
   for (int degree = 2; degree <= check_size; degree *= 2) {
     CHECK_OK(atoll_comm_split(world, check_rank / degree, check_rank, "tensor", &group));
     for (int i = 0; i < 4; i++) {
@@ -202,6 +204,11 @@ int main(int argc, char **argv) {
           values_and_bytes(group, families[i], dtype, (atoll_mlp)mlp);
         }
         gradients(group, families[i], dtype, ATOLL_MLP_CTA_OWN, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
+        if (degree == 2 && i < 2 && d == 0) { /* measures, then remembers */
+          gradients(group, families[i], dtype, ATOLL_MLP_AUTO, "cpu", ATOLL_POLICY_EXACT20, whole, 1);
+          gradients(group, families[i], dtype, ATOLL_MLP_AUTO, "async", ATOLL_POLICY_EXACT4, halves, 2);
+          values_and_bytes(group, families[i], dtype, ATOLL_MLP_AUTO);
+        }
       }
     }
     atoll_comm_destroy(&group);

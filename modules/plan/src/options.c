@@ -54,10 +54,11 @@ static const atoll_opt_def defs[] = {
     {"experts", ATOLL_OPT_INT, FIELD(experts), "0", "0..65536", "experts",
      "Plan as if every block's MLP were so many experts (plan.parallelizer=mist, plan.target=any); 0 = a plain MLP."},
     {"expert_top", ATOLL_OPT_INT, FIELD(expert_top), "2", "1..65536", "experts", "Experts that a token visits."},
-    {"mlp", ATOLL_OPT_ENUM, FIELD(mlp), "plain", "plain|cta|cta_own", "",
+    {"mlp", ATOLL_OPT_ENUM, FIELD(mlp), "plain", "plain|cta|cta_own|auto", "",
      "How stages on several tensor ranks do their MLP: each rank a part of every matrix, or each matrix on a rank of "
      "its own and products pipelined by tiles, of which idle ranks take others' (cta), or only their own, so that no "
-     "rank reads another's weights (cta_own)."},
+     "rank reads another's weights (cta_own); auto: matrices as with cta, and the way through them that each stage "
+     "measures as the fastest when it begins (remembered), with the same bits."},
     {"pack_weights", ATOLL_OPT_ENUM, FIELD(pack_weights), "auto", "auto|yes|no", "",
      "Keep weights in the order in which products read them, from one micro-batch to the next, instead of bringing "
      "them into it for each: twice as much memory again as the weights take in f32, the same results. yes: where a "

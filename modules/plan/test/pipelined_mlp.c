@@ -7,7 +7,7 @@
 #include "cost/cost.h"
 
 typedef struct pair {
-  cost_slice plain, cta, own;
+  cost_slice plain, cta, own, chosen;
 } pair;
 
 static atoll_model *model_of(int family) {
@@ -40,6 +40,7 @@ static pair prices_with(int family, double link_gbs, int tensor, double over) {
   assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_PLAIN, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.plain));
   assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_CTA, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.cta));
   assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_CTA_OWN, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.own));
+  assert_ok(cost_of_slice(cost, 0, tensor, ATOLL_MLP_AUTO, 1, 3, ATOLL_POLICY_EAGER_FLASH, 4, &p.chosen));
   cost_destroy(&cost);
   atoll_profile_destroy(&profile);
   test_cluster_free(&c);
@@ -79,6 +80,9 @@ static void it_costs_what_was_remembered(void **state) {
   assert_true(fabs(fixed.cta.forward - fast.cta.forward - 0.15 * mlp) < 1e-9 * mlp);
   assert_true(fabs(slow.own.forward - slow.cta.forward) < 1e-9 * mlp);
   assert_true(others.cta.forward == four.cta.forward);
+  /* Whatever is the fastest: an even share, or better. */
+  assert_true(fabs(slow.cta.forward - slow.chosen.forward - 0.5 * mlp) < 1e-9 * mlp);
+  assert_true(fast.chosen.forward == fast.cta.forward);
 }
 
 int main(void) {

@@ -238,6 +238,8 @@ static atoll_err write_about(record *r, atoll_store *s) {
   ATOLL_TRY(atoll_store_write_text(s, "/provenance/command", a->command, "command line of rank 0"));
   ATOLL_TRY(
       atoll_store_write_text(s, "/provenance/kernels", a->kernels, "kernel backend, GEMM library and instruction set"));
+  if (a->mlp && a->mlp[0])
+    ATOLL_TRY(atoll_store_write_text(s, "/provenance/mlp", a->mlp, "ways that stages with mlp: auto have chosen"));
   ATOLL_TRY(atoll_topo_to_store(a->topo, s, "/topology"));
   ATOLL_TRY(atoll_islands_to_store(a->islands, s, "/islands"));
   ATOLL_TRY(atoll_plan_to_store(a->plan, s, "/plan"));

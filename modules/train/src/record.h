@@ -55,6 +55,7 @@ typedef struct record_about { /* borrowed for the record's life */
   const atoll_plan *plan;
   const atoll_profile *profile;
   const char *kernels;
+  const char *mlp;   /* what stages with mlp: auto have chosen, a line each; "": there are none */
   const char *dtype; /* of activations */
   const char *identity, *plan_digest, *model_digest, *data_digest;
   int ranks;

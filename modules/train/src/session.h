@@ -66,6 +66,7 @@ typedef struct session {
   flow *flow;
   record *record;
   char *options_yaml, *origins, *command;
+  char *mlp_choices; /* of stages with mlp: auto, a line each */
   char identity[33], plan_digest[33], model_digest[33], data_digest[33];
   double ceiling;            /* FLOP/s of all ranks' devices, NaN when not measured */
   double *by_param, *shared; /* [params]; [params x largest tensor degree + G] */

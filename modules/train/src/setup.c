@@ -408,6 +408,27 @@ static atoll_err make_stage(session *s) {
   return err;
 }
 
+/* What stages with mlp: auto found, each by the first rank of its replica. */
+static atoll_err tell_mlp_choices(session *s) {
+  char mine[256] = "";
+  void *all = NULL;
+  int64_t *offset = NULL;
+  const char *choice = s->stage && s->place.slot == 0 ? atoll_stage_mlp_choice(s->stage) : "";
+  if (*choice)
+    snprintf(mine, sizeof mine, "pipeline %d stage %d replica %d : mlp %s\n", s->place.pipeline, s->place.stage,
+             s->place.replica, choice);
+  ATOLL_TRY(atoll_gather_bytes(s->mpi, mine, (int64_t)strlen(mine), &all, &offset));
+  s->mlp_choices = calloc((size_t)offset[s->size] + 1, 1);
+  if (s->mlp_choices)
+    memcpy(s->mlp_choices, all, (size_t)offset[s->size]);
+  free(all);
+  free(offset);
+  ATOLL_TRY_ALL(s->mpi, s->mlp_choices ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "choices of MLPs"));
+  for (const char *at = s->mlp_choices; *at && s->rank == 0 && !s->bare; at = strchr(at, '\n') + 1)
+    atoll_say("%.*s", (int)(strchr(at, '\n') - at), at);
+  return ATOLL_OK;
+}
+
 static atoll_err make_flow(session *s) {
   if (s->place.stage < 0)
     return ATOLL_OK;
@@ -570,6 +591,7 @@ static atoll_err open_record(session *s, int64_t resume_step) {
                         .plan = s->plan,
                         .profile = s->profile,
                         .kernels = atoll_kernels_describe(s->kernels),
+                        .mlp = s->mlp_choices,
                         .identity = s->identity,
                         .plan_digest = s->plan_digest,
                         .model_digest = s->model_digest,
@@ -681,6 +703,7 @@ static atoll_err prepare(session *s) {
   phase(s, "stage");
   ATOLL_TRY_GOTO(err, done, make_group(s));
   ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, make_stage(s)));
+  ATOLL_TRY_GOTO(err, done, tell_mlp_choices(s));
   ATOLL_TRY_GOTO(err, done, team_create(s->world, s->plan, s->model, s->stage, &s->exec, &s->team));
   s->team_made = 1;
   ATOLL_TRY_GOTO(err, done, atoll_agree(s->mpi, make_flow(s)));
@@ -758,6 +781,7 @@ void session_close(session *s) {
   free(s->shared);
   free(s->options_yaml);
   free(s->origins);
+  free(s->mlp_choices);
   free(s->command);
   free(s->forward.v);
   free(s->backward.v);

@@ -111,8 +111,8 @@ ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const vo
  * borrowed, readable by every rank until its next run of the chain. `cut` may be NULL.
  *
  *  TIMEOUT, PEER_LOST: a rank did not come, does not advance or (PEER_LOST) died; the message names rank, panel, tile
- * and epoch. Every rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED: tensor-parallel ways of
- * chains that are not two layers of f32; ways that the host, or the device, does not have. */
+ * and epoch. Every rank that waits leaves within the timeout, and the chain refuses further runs. UNSUPPORTED:
+ * tensor-parallel ways of chains that are not two layers of f32; ways that the host, or the device, does not have. */
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
                                     const void *x, const float **y);
 
@@ -128,11 +128,12 @@ typedef struct atoll_chain_gradients {
   float *dgate;         /* [out, in] of V of the first layer; NULL: it has none */
 } atoll_chain_gradients;
 
-/** Collective: gradients of the last run, which was sequential or cta, given dy [rows, out] (the same numbers on every
- * rank). Those of weights are added to what lies in `to` (borrowed); *dx [rows, in] is borrowed and readable by every
- * rank until its next backward of the chain. `way` is sequential or cta and both give the same bits: sums over rows
- * continue what was there, row by row. The layers turned are a chain from dy to dx, and the gradients of weights are
- * tiles that whoever has nothing better to do takes. Errors as atoll_chain_run(); USAGE: a place is missing. */
+/** Collective: gradients of the last run, given dy [rows, out] (the same numbers on every rank). Those of weights are
+ * added to what lies in `to` (borrowed); *dx [rows, in] is borrowed and readable by every rank until its next backward
+ * of the chain. The run and this may each be sequential, cta or, on the host, row_split or column_shared (which here
+ * splits rows, too), in any combination and with the same bits: sums over rows continue what was there, row by row.
+ * With cta the layers turned are a chain from dy to dx, and the gradients of weights are tiles that whoever has nothing
+ * better to do takes. Errors as atoll_chain_run(); USAGE: a place is missing, or the run was of another way. */
 ATOLL_API atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const void *dy,
                                          const atoll_chain_gradients *to, const float **dx);
 
@@ -157,11 +158,18 @@ typedef struct atoll_chain_choice {
 
 /** Collective: the fastest setting for runs of `rows` rows on this machine, the sequential way included, so a shape too
  * small to share falls back to it: what is done before ranks could meet is not even measured otherwise. Measured once
- * (some seconds) and remembered by processor, ranks and shape in the YAML file `path` ("": nowhere); NULL: chains.yaml
- * in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that cannot be used is a warning. Weights must be set
- * before. */
+ * (some seconds; up to half a minute where runs are long and close) and remembered by processor, ranks and shape in the
+ * YAML file `path` ("": nowhere); NULL: chains.yaml in ATOLL_CACHE, XDG_CACHE_HOME/atoll or ~/.cache/atoll. A file that
+ * cannot be used is a warning. Weights must be set before. */
 ATOLL_API atoll_err atoll_chain_choose(atoll_chain *chain, int64_t rows, int same_bits, const char *path,
                                        atoll_chain_choice *out);
+
+/** The same for runs that are followed by backward of the same way, which are timed together, of rows of zeros: what is
+ * added to `to` (as for atoll_chain_backward()) is nothing, as long as weights are finite. Takes no memory of its own
+ * where the first layer reads no more columns than the second one makes. Only ways with the sequential bits. USAGE: a
+ * chain without backward. */
+ATOLL_API atoll_err atoll_chain_choose_training(atoll_chain *chain, int64_t rows, const atoll_chain_gradients *to,
+                                                const char *path, atoll_chain_choice *out);
 
 /** Local: what the file, named as there, holds now; none is an empty one. Errors of one that cannot be used as
  * atoll_yaml_load() and its readers. */
@@ -173,6 +181,9 @@ ATOLL_API void atoll_chain_choices_close(atoll_chain_choices **choices);
  */
 ATOLL_API int atoll_chain_remembered(const atoll_chain_choices *choices, const atoll_chain_params *params, int ranks,
                                      int64_t rows, int same_bits, atoll_chain_choice *out);
+/** Likewise one made for training. */
+ATOLL_API int atoll_chain_remembered_training(const atoll_chain_choices *choices, const atoll_chain_params *params,
+                                              int ranks, int64_t rows, atoll_chain_choice *out);
 
 /** Local. Seconds that a run would take if every rank had a core to itself, as fast as the one on which the sequential
  * way took `sequential` seconds: for machines with fewer cores than ranks. CTA is simulated event by event, by the

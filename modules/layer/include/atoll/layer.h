@@ -74,13 +74,15 @@ ATOLL_API int atoll_policy_automatic(atoll_policy p);
 
 /** How blocks do their MLP: each tensor rank its columns and rows (plain), or each matrix on a rank of its own, the
  * products pipelined by tiles through memory that the ranks of a node share (ctapipe.h). With cta idle ranks take tiles
- * of each other's, for which they read each other's weights; cta_own forbids that. */
-typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA, ATOLL_MLP_CTA_OWN } atoll_mlp;
+ * of each other's, for which they read each other's weights; cta_own forbids that. auto places and holds what cta does,
+ * and a stage that trains measures on creation which way through these matrices is the fastest here
+ * (atoll_chain_choose_training(), remembered in chains.yaml); all of them give the bits of cta. */
+typedef enum atoll_mlp { ATOLL_MLP_PLAIN, ATOLL_MLP_CTA, ATOLL_MLP_CTA_OWN, ATOLL_MLP_AUTO } atoll_mlp;
 static inline int atoll_mlp_pipelined(atoll_mlp mlp) { return mlp != ATOLL_MLP_PLAIN; }
 ATOLL_API const char *atoll_mlp_name(atoll_mlp mlp);
 ATOLL_API int atoll_mlp_parse(const char *name, atoll_mlp *mlp); /* 0 or -1 */
-/** A model's MLP on so many rows and ranks: s pipelined, and s of the row or the column split, whichever is less, their
- * meetings included. Both 0: not measured. */
+/** A model's MLP on so many rows and ranks, forward or, where that was measured, with backward: s pipelined, and s of
+ * the row or the column split, whichever is less, their meetings included. Both 0: not measured. */
 typedef struct atoll_mlp_seconds {
   int64_t rows;
   int ranks;
@@ -207,6 +209,10 @@ typedef struct atoll_stage_params {
 /** Of panels of this stage: 0, products would not use them (values are bf16 and summed over tensor ranks); 1, they
  * would; 2, and it pays (micro-batches of few rows, whose packing takes as long as their products). */
 ATOLL_API int atoll_stage_packs(const atoll_model *m, const atoll_stage_params *p);
+
+/** What auto found for the MLPs of a stage, as "row_split in panels of 64 rows (remembered)"; "" where there is none.
+ * Borrowed as long as the stage. */
+ATOLL_API const char *atoll_stage_mlp_choice(const atoll_stage *s);
 
 /** Exact bytes that atoll_stage_create() will take from mem, per category (array of ATOLL_MEM_CATEGORIES), without
  * allocating; also *work_peak inside. */

@@ -22,7 +22,7 @@ typedef struct atoll_plan_range { /* layers [first, last) with one treatment */
   int policy;    /* atoll_policy */
   int recompute; /* the first so many of these layers keep their input only; backward runs their forward again */
   double offload_weights, offload_gradients, offload_optimizer, offload_activations; /* fractions 0..1 */
-  char mlp[16]; /* "plain"; "cta", "cta_own": pipelined over tensor ranks of a node (atoll_mlp); others are for later */
+  char mlp[16]; /* "plain"; "cta", "cta_own", "auto": over tensor ranks of a node (atoll_mlp); others are for later */
 } atoll_plan_range;
 
 typedef struct atoll_plan_chunk { /* contiguous layers of a stage; more than one when interleaved */

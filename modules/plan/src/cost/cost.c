@@ -384,8 +384,11 @@ atoll_err cost_pipeline_mlp(const cost_model *c, int island, int layer, int tens
     return ATOLL_OK;
   const atoll_model_params *m = atoll_model_config(c->problem->model);
   double matrices = m->family == ATOLL_FAMILY_LLAMA ? 3 : 2, values = matrices * (double)m->width * (double)m->ffn;
-  double over =
-      over_even_share(c, island, tensor, b) * (mlp == ATOLL_MLP_CTA_OWN ? tensor * (matrices - 1) / matrices : 1);
+  double over = over_even_share(c, island, tensor, b);
+  if (mlp == ATOLL_MLP_AUTO)
+    over = over < 1 ? over : 1; /* rows split evenly are among the ways that a stage chooses from */
+  if (mlp == ATOLL_MLP_CTA_OWN)
+    over *= tensor * (matrices - 1) / matrices;
   int64_t all, seq = c->problem->seq;
   atoll_syms *pool = NULL;
   ATOLL_TRY(atoll_syms_create(&pool));
