@@ -93,9 +93,8 @@ static atoll_err collect(struct rt_order *o, const rt_graph *g) {
 
 /* ---- an order ---- */
 
-/* Whether every reader comes strictly after what it reads. */
-static isl_bool is_legal(const struct rt_order *o, isl_union_map *time) {
-  isl_union_map *pairs = isl_union_map_copy(o->needs); /* becomes: time of the reader -> time of what it reads */
+isl_bool rt_is_legal(isl_union_map *needs, isl_union_map *time) {
+  isl_union_map *pairs = isl_union_map_copy(needs); /* becomes: time of the reader -> time of what it reads */
   pairs = isl_union_map_apply_domain(pairs, isl_union_map_copy(time));
   pairs = isl_union_map_apply_range(pairs, isl_union_map_copy(time));
   if (isl_union_map_is_empty(pairs) == isl_bool_true) {
@@ -142,7 +141,7 @@ static atoll_err find_order(const struct rt_order *o, const rt_graph *g, unsigne
     else if ((err = rt_shifts(o, g, time)) != ATOLL_OK && err != ATOLL_INFEASIBLE)
       return err;
     if (*time)
-      legal = is_legal(o, *time);
+      legal = rt_is_legal(o->needs, *time);
     if (legal == isl_bool_true)
       return ATOLL_OK;
     isl_union_map_free(*time);

@@ -20,4 +20,8 @@ struct rt_order {
  * dependences. */
 atoll_err rt_shifts(const struct rt_order *o, const rt_graph *g, isl_union_map **time);
 
+/* schedule.c: whether at these times, statement -> time, every reader comes strictly after what it reads. Both are
+ * kept. */
+isl_bool rt_is_legal(isl_union_map *needs, isl_union_map *time);
+
 #endif
