@@ -328,6 +328,37 @@ static void memory_grows_with_the_window(void **state) {
   assert_true(bytes[1] - bytes[0] < 48 * 8); /* at most a number a step, not values of all environments */
 }
 
+/* With observations of 3 x 64 x 64, 64 environments and 500 steps, learning from 8 steps needs no sixteenth of what
+ * learning from whole episodes needs, which keeps every observation. */
+static void short_returns_take_a_sixteenth(void **state) {
+  (void)state;
+  enum { PIXELS = 3 * 64 * 64, STEPS = 500, COPIES = 64 };
+  const atoll_rl_env *env = NULL;
+  int64_t bytes[2];
+  setenv("ATOLL_CC", "", 1); /* nothing runs: no need to compile */
+  assert_ok(atoll_rl_env_open("free", PIXELS, &env));
+  for (int way = 0; way < 2; way++) {
+    atoll_rl_params p;
+    atoll_rl *rl = NULL;
+    atoll_rl_params_init(&p);
+    (void)snprintf(p.environment, sizeof p.environment, "free");
+    p.algorithm = ATOLL_RL_REINFORCE;
+    p.observation = PIXELS;
+    p.environments = COPIES;
+    p.steps = STEPS;
+    p.n = way ? 8 : 0;
+    p.restart = 1;
+    assert_ok(atoll_rl_create(MPI_COMM_WORLD, env, &p, NULL, &rl));
+    assert_ok(atoll_rl_peak_bytes(rl, &bytes[way]));
+    atoll_rl_destroy(&rl);
+  }
+  atoll_rl_env_close(&env);
+  unsetenv("ATOLL_CC");
+  print_message("%lld bytes to the end, %lld with 8 steps\n", (long long)bytes[0], (long long)bytes[1]);
+  assert_true(bytes[0] >= (int64_t)STEPS * COPIES * PIXELS * 4);
+  assert_true(bytes[0] >= 16 * bytes[1]);
+}
+
 /* Values that are put away between uses are those that were there. */
 static void a_budget_changes_no_bit(void **state) {
   (void)state;
@@ -361,6 +392,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(returns_are_learnt_from_by_the_formula),
       cmocka_unit_test(epochs_follow_the_formula_and_resume_bit_for_bit),
       cmocka_unit_test(memory_grows_with_the_window),
+      cmocka_unit_test(short_returns_take_a_sixteenth),
   };
   if (atoll_mpi_init(&argc, &argv) != ATOLL_OK)
     return 1;
