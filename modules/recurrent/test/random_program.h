@@ -85,9 +85,9 @@ static inline random_tensor random_window(random_program *p) {
   if (!a.t)
     return (random_tensor){atoll_rt_cos(a.x), a.vector, 0, a.b, a.l};
   int k = random_below(p, 6);
-  atoll_rt *v = atoll_rt_at(a.x, windows[k]);
+  atoll_rt *v = atoll_rt_at(a.x, windows[k]), *own = a.x;
   a.t = k != 4;
-  switch (random_below(p, 4)) {
+  switch (random_below(p, 6)) {
   case 0:
     a.x = atoll_rt_dsum(v, 0.6);
     break;
@@ -96,6 +96,15 @@ static inline random_tensor random_window(random_program *p) {
     break;
   case 2:
     a.x = atoll_rt_mean(v, 0);
+    break;
+  case 3: /* attention, which may become one over blocks */
+    a.t = 1;
+    v = a.vector ? atoll_rt_einsum("d,nd->n", own, v) : atoll_rt_mul(own, v);
+    a.x = atoll_rt_einsum(a.vector ? "n,nd->d" : "n,n->", atoll_rt_softmax(v, 0), atoll_rt_at(own, windows[k]));
+    break;
+  case 4: /* the same with the values first */
+    a.x = atoll_rt_einsum(a.vector ? "nd,n->d" : "n,n->", v,
+                          atoll_rt_softmax(a.vector ? atoll_rt_sum(v, 1) : atoll_rt_cos(v), 0));
     break;
   default:
     a.x = atoll_rt_sum(atoll_rt_mul(atoll_rt_softmax(v, 0), v), 0);
@@ -115,6 +124,22 @@ static inline random_tensor random_elsewhere(random_program *p) {
     return (random_tensor){atoll_rt_neg(a.x), a.vector, 0, a.b, a.l};
   int k = random_below(p, 6);
   return (random_tensor){atoll_rt_at(a.x, places[k]), a.vector, k != 3 && k != 4, a.b, a.l};
+}
+
+/* Another tensor's neighbours, and a number where there are none: pads. */
+static inline random_tensor random_pad(random_program *p) {
+  static const struct {
+    const char *none, *neighbour;
+  } ways[] = {{"t==0", "t=t-1"}, {"t==T-1", "t=t+1"}, {"t<2", "t=t-2"}, {"l==0", "l=l-1"}};
+  random_tensor a = random_any(p);
+  if (!a.t)
+    return (random_tensor){atoll_rt_abs(a.x), a.vector, 0, a.b, a.l};
+  int k = random_below(p, a.l ? 4 : 3);
+  atoll_rt *x =
+      atoll_rec_tensor(p->c, NULL, ATOLL_F64, a.l ? "b,t,l" : "b,t", a.vector ? ATOLL_SHAPE(RANDOM_N) : ATOLL_SCALAR);
+  atoll_rt_def(x, ways[k].none, atoll_rec_const(p->c, ATOLL_F64, random_below(p, 3) * 0.5));
+  atoll_rt_def(x, "true", atoll_rt_at(a.x, ways[k].neighbour));
+  return (random_tensor){x, a.vector, 1, 1, a.l};
 }
 
 /* A tensor of the whole domain, defined by cases through itself. */
@@ -153,9 +178,9 @@ static inline atoll_rec *random_make(uint64_t seed, test_log *log) {
   random_keep(&p, (random_tensor){atoll_rt_mv(w, p.pool[0].x), 1, 1, 1, 1});
   int steps = random_steps.least + random_below(&p, random_steps.more);
   for (int k = 0; k < steps; k++) {
-    random_tensor (*const make[])(random_program *) = {random_pair, random_shape, random_window, random_elsewhere,
-                                                       random_recurrence};
-    random_keep(&p, make[random_below(&p, 5)](&p));
+    random_tensor (*const make[])(random_program *) = {random_pair,      random_shape,      random_window,
+                                                       random_elsewhere, random_recurrence, random_pad};
+    random_keep(&p, make[random_below(&p, 6)](&p));
   }
   for (int k = 0; k < 3; k++)
     atoll_rt_sink(p.pool[p.n - 1 - random_below(&p, p.n < 5 ? p.n : 5)].x, "log", test_collect, &log[k]);

@@ -1,6 +1,7 @@
 /* Random programs through the interpreter by demand and through the interpreter of their schedules: each pass alone,
  * several together, and under budgets for which values are put away. The executor of schedules refuses statements whose
- * inputs are not there, so the executed order is checked too.
+ * inputs are not there, so the executed order is checked too. And each pass alone
+ * in programs that it changes.
  *
  * Arguments: first seed, number of seeds, "small" or "large" programs. A failing seed is printed. */
 #include <unistd.h>
@@ -11,6 +12,26 @@ static uint64_t first_seed = 1;
 static int seeds = 150;
 static char folder[] = "random-XXXXXX";
 enum { ISL = 3000000 }; /* operations: enough for small programs */
+
+/* Graph and schedule of a program. */
+static char *text_of(uint64_t seed, const atoll_rec_params *params) {
+  char *text = NULL;
+  size_t bytes = 0;
+  static test_log unused[RANDOM_LOGS];
+  FILE *out = open_memstream(&text, &bytes);
+  atoll_rec_program *program = NULL;
+  atoll_rec_params interpreted = *params;
+  atoll_rec *c = random_make(seed, unused);
+  interpreted.compiler = "";
+  assert_non_null(out);
+  if (atoll_rec_compile(c, &interpreted, &program) != ATOLL_OK)
+    fail_msg("seed %" PRIu64 ", passes '%s': %s", seed, params->passes, atoll_err_message());
+  atoll_rec_program_print(program, out);
+  fclose(out);
+  atoll_rec_program_destroy(&program);
+  atoll_rec_destroy(&c);
+  return text;
+}
 
 /* The peak, or -1 when the budget does not suffice, which is all that may go wrong. */
 static int64_t run(uint64_t seed, const atoll_rec_params *params, const char *what, test_log *got) {
@@ -63,10 +84,10 @@ static void schedules_keep_the_meaning(void **state) {
   static const atoll_rec_params way[] = {
       {.passes = ""},
       {.passes = "simplify"},
-      {.passes = "tile", .tile = 2},
+      {.passes = "simplify,tile", .tile = 2},
       {.passes = "vectorize", .vectorize = "b"},
-      {.passes = "lift"},
-      {.passes = "pads"},
+      {.passes = "simplify,lift"},
+      {.passes = "simplify,pads"},
       {.passes = "groups"},
       {.passes = "donate"},
       {.passes = "simplify,groups", .budget = ISL},
@@ -92,6 +113,43 @@ static void schedules_keep_the_meaning(void **state) {
   }
 }
 
+/* A pass that has nothing to do keeps every meaning. From the first seed on, programs are looked for that each of them
+ * changes, and in these it keeps the meaning. */
+static void what_passes_change_keeps_the_meaning(void **state) {
+  enum { CHANGED = 2, TRIED = 200 };
+  static const struct {
+    const char *before, *passes; /* views are folded into what reads them before some passes find it */
+  } way[] = {{"", "simplify"},
+             {"simplify", "simplify,tile"},
+             {"", "vectorize"},
+             {"simplify", "simplify,lift"},
+             {"simplify", "simplify,pads"},
+             {"", "groups"},
+             {"", "donate"}};
+  (void)state;
+  for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
+    int changed = 0, tried = 0;
+    for (; changed < CHANGED && tried < TRIED; tried++) {
+      static test_log expected[RANDOM_LOGS];
+      const uint64_t seed = first_seed + (uint64_t)tried;
+      const atoll_rec_params before = {.passes = way[w].before},
+                             params = {.passes = way[w].passes, .tile = 2, .vectorize = "b"};
+      char *text[2] = {text_of(seed, &before), text_of(seed, &params)};
+      if (strcmp(text[0], text[1]) != 0) {
+        memset(expected, 0, sizeof expected);
+        interpret(seed, expected);
+        (void)compare(seed, expected, &params, way[w].passes);
+        changed++;
+      }
+      free(text[0]);
+      free(text[1]);
+    }
+    print_message("'%s' changes %d of %d programs\n", way[w].passes, changed, tried);
+    if (changed < CHANGED)
+      fail_msg("'%s' changes %d of %d programs", way[w].passes, changed, tried);
+  }
+}
+
 int main(int argc, char **argv) {
   if (argc == 4) {
     first_seed = strtoull(argv[1], NULL, 10);
@@ -104,6 +162,7 @@ int main(int argc, char **argv) {
   printf("seeds %" PRIu64 " to %" PRIu64 "\n", first_seed, first_seed + (uint64_t)seeds - 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(schedules_keep_the_meaning),
+      cmocka_unit_test(what_passes_change_keeps_the_meaning),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return rmdir(folder) != 0 || failed; /* nothing is left there */
