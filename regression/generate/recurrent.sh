@@ -1,6 +1,7 @@
 # The recurrent engine continues texts as the plain one does: a small GPT-2, alone and several together, greedily and
 # drawn, with attention over all keys at once, over blocks, and over a window that is long enough; a short window says
-# something else, the same by both, and keeps less by programs.
+# something else, the same by both, and keeps less by programs. So does a small Llama whose frequencies of rotary
+# positions are scaled as in Llama 3, and whose head is a matrix of its own.
 . "${0%/*}/../lib/case.sh"
 cat >job.yaml <<Y
 model: {preset: gpt2-tiny}
@@ -11,10 +12,15 @@ run: {dir: a}
 Y
 run mpi 1 "$(atoll atoll-train)" job.yaml
 printf 'In the beginning\nAnd\nthe LORD\n' >prompts
+# Of its 12 pairs per head, some keep their frequency, some are divided, and some lie between.
+sed -e 's/^model:.*/model: {family: llama, layers: 3, width: 96, heads: 4, kv_heads: 2, vocab: 256, context: 128, untied: true,\n  rope_theta: 500, rope_factor: 8, rope_low: 1, rope_high: 4, rope_context: 32}/' \
+  -e 's/dir: a/dir: llama/' job.yaml >llama.yaml
+run mpi 1 "$(atoll atoll-train)" llama.yaml
+of=a
 generate() { # NAME ARGUMENTS...
   local name=$1
   shift
-  "$(atoll atoll-generate)" a --prompts prompts --json generate.tokens=24 "$@" >"$name" 2>err </dev/null ||
+  "$(atoll atoll-generate)" $of --prompts prompts --json generate.tokens=24 "$@" >"$name" 2>err </dev/null ||
     fail "atoll-generate $*: $(cat err)"
 }
 generate plain
@@ -42,6 +48,15 @@ expect 74 mpi 2 env ATOLL_FAULT=fail:write:4:ENOSPC:0 "${budget[@]}" generate.of
 says 'No space left'
 expect 74 mpi 2 "${budget[@]}" generate.offload=not/there
 says 'no file can be made in not/there'
+of=llama
+generate llama_plain
+generate llama_recurrent --engine recurrent
+generate llama_window --engine recurrent generate.window=64
+generate llama_block --engine recurrent generate.block=16 generate.batch=1
+generate llama_plain_short generate.window=8
+generate llama_short --engine recurrent generate.window=8 generate.block=8
+generate llama_drawn generate.temperature=0.8 generate.top_k=20
+generate llama_drawn_recurrent --engine recurrent generate.temperature=0.8 generate.top_k=20
 python3 - <<'P' || fail 'the texts'
 import json
 def load(name):
@@ -55,6 +70,10 @@ for other in ("recurrent", "single", "window", "block", "placed", "offload", "pl
     same("plain", other)
 same("drawn", "drawn_recurrent")
 same("plain_short", "short")
+for other in ("recurrent", "window", "block"):
+    same("llama_plain", "llama_" + other)
+same("llama_drawn", "llama_drawn_recurrent")
+same("llama_plain_short", "llama_short")
 assert load("short")["texts"][0]["probabilities"] != load("plain")["texts"][0]["probabilities"]
 short, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("short", "recurrent"))
 assert short < whole, (short, whole)

@@ -51,16 +51,6 @@ static inline atoll_err attention_check_lengths(const atoll_attention_shape *s) 
   return ATOLL_OK;
 }
 
-/* Angle per position of pair i of a head (kernel.h, atoll_rope). */
-static inline double rope_frequency(const atoll_rope *r, int64_t i, int64_t head_dim) {
-  double f = pow(r->theta, -2.0 * (double)i / (double)head_dim);
-  if (!(r->factor > 0))
-    return f;
-  double turns = f * (double)r->context / 6.283185307179586477;
-  double keep = turns <= r->low ? 0 : turns >= r->high ? 1 : (turns - r->low) / (r->high - r->low);
-  return f * (keep + (1 - keep) / r->factor);
-}
-
 /* The first position of a cache that a token at `at` attends to. */
 static inline int64_t cache_first(const atoll_cache *c, int64_t at) {
   return c->window && at + 1 > c->window ? at + 1 - c->window : 0;

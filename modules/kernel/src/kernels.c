@@ -1,5 +1,6 @@
 #include "atoll/kernel.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -35,6 +36,15 @@ atoll_err atoll_kernels_get(const char *name, const atoll_kernels **out) {
 
 const char *atoll_kernels_describe(const atoll_kernels *k) {
   return k != &kernels_ref ? kernels_cpu_describe() : "ref: plain C, one thread, sums in double";
+}
+
+double atoll_rope_frequency(const atoll_rope *r, int64_t i, int64_t head_dim) {
+  double f = pow(r->theta, -2.0 * (double)i / (double)head_dim);
+  if (!(r->factor > 0))
+    return f;
+  double turns = f * (double)r->context / 6.283185307179586477;
+  double keep = turns <= r->low ? 0 : turns >= r->high ? 1 : (turns - r->low) / (r->high - r->low);
+  return f * (keep + (1 - keep) / r->factor);
 }
 
 atoll_err kernel_bad_token(const char *what, int64_t row, int64_t column, int32_t id, int64_t V) {

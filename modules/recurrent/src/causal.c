@@ -8,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/kernel.h"
+
 enum { PLACES = 3, ROLES = 16 }; /* before, in and after the blocks; parameters of a place at most */
 enum { EMBED, BLOCK, HEAD };
-enum { TILE = 128 }; /* positions that are dealt out together */
+enum { BINDINGS = PLACES * ROLES + 2 }; /* weights, frequencies and the length */
+enum { TILE = 128 };                    /* positions that are dealt out together */
 
 typedef struct role { /* a parameter of a place, for all of its layers */
   int64_t count;      /* elements in one layer */
@@ -29,6 +32,7 @@ struct atoll_rec_model {
   role role[PLACES][ROLES];
   int roles[PLACES];
   atoll_tensor *weight; /* of the model, by index */
+  float *frequency;     /* [head / 2] of rotary positions; NULL: there are none */
   atoll_rec *c;
   atoll_rec_program *program;
 };
@@ -88,6 +92,21 @@ static atoll_err place_weights(atoll_rec_model *r) {
                                     r->role[place][k].data + l * r->role[place][k].count));
       }
     }
+  return ATOLL_OK;
+}
+
+/* What the kernels turn by, Llama 3's scaling with it. */
+static atoll_err place_frequencies(atoll_rec_model *r) {
+  const atoll_model_params *c = r->config;
+  const atoll_rope rope = {c->rope_theta, c->rope_factor, c->rope_low, c->rope_high, c->rope_context};
+  const int64_t head = c->width / c->heads;
+  if (c->family != ATOLL_FAMILY_LLAMA)
+    return ATOLL_OK;
+  r->frequency = calloc((size_t)head, sizeof *r->frequency);
+  if (!r->frequency)
+    return atoll_fail(ATOLL_NOMEM, "frequencies of %lld pairs", (long long)head / 2);
+  for (int64_t i = 0; i < head / 2; i++)
+    r->frequency[i] = (float)atoll_rope_frequency(&rope, i, head);
   return ATOLL_OK;
 }
 
@@ -155,8 +174,9 @@ static atoll_rt *block_llama(const atoll_rec_model *r, atoll_rt *x, atoll_rt *po
   atoll_rt *q = atoll_rt_reshape(atoll_rt_mv(w[QUERY], n), ATOLL_SHAPE(kv, c->heads / kv, head));
   atoll_rt *k = atoll_rt_reshape(atoll_rt_mv(w[KEY], n), ATOLL_SHAPE(kv, head));
   atoll_rt *v = atoll_rt_reshape(atoll_rt_mv(w[VALUE], n), ATOLL_SHAPE(kv, head));
-  q = atoll_rt_rope(q, position, c->rope_theta);
-  k = atoll_rt_rope(k, position, c->rope_theta);
+  atoll_rt *frequency = atoll_rec_input(r->c, "frequency", ATOLL_F32, "", ATOLL_SHAPE(head / 2));
+  q = atoll_rt_rotate(q, position, frequency);
+  k = atoll_rt_rotate(k, position, frequency);
   atoll_rt *y = atoll_rt_add(x, atoll_rt_mv(w[PROJECTION], attention(r, q, k, v)));
   n = atoll_rt_rmsnorm(y, w[NORM2], c->norm_eps);
   atoll_rt *gated = atoll_rt_mul(atoll_rt_silu(atoll_rt_mv(w[GATE], n)), atoll_rt_mv(w[UP], n));
@@ -227,9 +247,6 @@ static atoll_err check(const atoll_model *m, const atoll_rec_model_params *p) {
   if (c->family != ATOLL_FAMILY_GPT2 && c->family != ATOLL_FAMILY_LLAMA)
     return atoll_fail(ATOLL_UNSUPPORTED, "family %s has no recurrent program; gpt2 and llama have",
                       atoll_model_family_name(m));
-  if (c->rope_factor > 0)
-    return atoll_fail(ATOLL_UNSUPPORTED, "model.rope_factor %g: the recurrent program has rotary positions unscaled",
-                      c->rope_factor);
   if (p->texts < 1 || p->window < 0 || p->block < 0)
     return atoll_fail(ATOLL_USAGE, "%lld texts, a window of %lld tokens, blocks of %lld", (long long)p->texts,
                       (long long)p->window, (long long)p->block);
@@ -276,6 +293,8 @@ atoll_err atoll_rec_model_create(const atoll_model *m, const atoll_rec_model_par
   r->user = user;
   atoll_err err = place_weights(r);
   if (err == ATOLL_OK)
+    err = place_frequencies(r);
+  if (err == ATOLL_OK)
     err = compile(r);
   if (err == ATOLL_OK)
     *out = r;
@@ -295,6 +314,7 @@ void atoll_rec_model_destroy(atoll_rec_model **address) {
       if (r->role[place][k].owned)
         free(r->role[place][k].data);
   free(r->weight);
+  free(r->frequency);
   free(r);
   *address = NULL;
 }
@@ -302,24 +322,26 @@ void atoll_rec_model_destroy(atoll_rec_model **address) {
 atoll_tensor *atoll_rec_model_weights(atoll_rec_model *r) { return r->weight; }
 const atoll_rec_program *atoll_rec_model_program(const atoll_rec_model *r) { return r->program; }
 
-static int bindings(const atoll_rec_model *r, int64_t length, atoll_rec_binding b[PLACES * ROLES + 1]) {
+static int bindings(const atoll_rec_model *r, int64_t length, atoll_rec_binding b[BINDINGS]) {
   int n = 0;
   for (int place = 0; place < PLACES; place++)
     for (int k = 0; k < r->roles[place]; k++)
       if (r->role[place][k].owned)
         b[n++] = (atoll_rec_binding){r->role[place][k].name, 0, r->role[place][k].data};
+  if (r->frequency)
+    b[n++] = (atoll_rec_binding){"frequency", 0, r->frequency};
   b[n++] = (atoll_rec_binding){"T", length, NULL};
   return n;
 }
 
 atoll_err atoll_rec_model_run(atoll_rec_model *r, int64_t length) {
-  atoll_rec_binding b[PLACES * ROLES + 1];
+  atoll_rec_binding b[BINDINGS];
   int n = bindings(r, length, b);
   return atoll_rec_run(r->program, b, n);
 }
 
 atoll_err atoll_rec_model_bytes(const atoll_rec_model *r, int64_t length, int64_t *peak, int64_t *weights) {
-  atoll_rec_binding b[PLACES * ROLES + 1];
+  atoll_rec_binding b[BINDINGS];
   int n = bindings(r, length, b);
   *weights = weight_bytes(r->m);
   return atoll_rec_peak_bytes(r->program, b, n, peak);

@@ -486,8 +486,20 @@ atoll_rt *atoll_rt_rope(atoll_rt *x, atoll_rt *position, double theta) {
   const int64_t half = width / 2;
   const atoll_sym *extent = rt_int(x->g, half);
   atoll_rt *k = rt_eval_node(x->g, x->dtype, rt_axis(x->g, 0), 1, &extent);
-  atoll_rt *rate = atoll_rt_exp(atoll_rt_scale(k, -2 * log(theta) / (double)width));
-  atoll_rt *angle = atoll_rt_mul(rate, position->dtype == x->dtype ? position : atoll_rt_cast(position, x->dtype));
+  return atoll_rt_rotate(x, position, atoll_rt_exp(atoll_rt_scale(k, -2 * log(theta) / (double)width)));
+}
+
+atoll_rt *atoll_rt_rotate(atoll_rt *x, atoll_rt *position, atoll_rt *frequency) {
+  int64_t width, pairs;
+  if (!x || !position || !frequency)
+    return NULL;
+  if (x->axes == 0 || !rt_is_const(x->shape[x->axes - 1], &width) || width % 2 || position->axes != 0)
+    return wrong(x, "rope: the last axis must be even and the position a scalar");
+  const int64_t half = width / 2;
+  if (frequency->axes != 1 || !rt_is_const(frequency->shape[0], &pairs) || pairs != half ||
+      frequency->dtype != x->dtype)
+    return wrong(x, "rope: a frequency of its type for each of %lld pairs is needed", (long long)half);
+  atoll_rt *angle = atoll_rt_mul(frequency, position->dtype == x->dtype ? position : atoll_rt_cast(position, x->dtype));
   atoll_rt *c = atoll_rt_cos(angle), *s = atoll_rt_sin(angle);
   atoll_rt *a = atoll_rt_slice(x, -1, 0, half), *b = atoll_rt_slice(x, -1, half, half);
   return atoll_rt_concat(atoll_rt_sub(atoll_rt_mul(a, c), atoll_rt_mul(b, s)),

@@ -383,7 +383,7 @@ static atoll_err cpu_rope(int threads, element *x, int64_t B, int64_t S, int64_t
     return atoll_fail(ATOLL_NOMEM, "no memory for the angles of %lld positions", (long long)S);
   }
   for (int64_t i = 0; i < half; i++)
-    frequency[i] = rope_frequency(rope, i, D);
+    frequency[i] = atoll_rope_frequency(rope, i, D);
 #pragma omp parallel num_threads(team(threads, S))
   {
 #pragma omp for schedule(static)

@@ -41,7 +41,7 @@ static atoll_err cpu_decode_rope(int threads, float *x, const atoll_rope *rope, 
   atoll_err err = frequency && turn ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "%lld rotary angles", (long long)half);
   (void)threads; /* a few microseconds */
   for (int64_t i = 0; i < half && err == ATOLL_OK; i++)
-    frequency[i] = rope_frequency(rope, i, D);
+    frequency[i] = atoll_rope_frequency(rope, i, D);
   for (int64_t r = 0; r < R && err == ATOLL_OK; r++) {
     for (int64_t i = 0; i < half; i++) {
       turn[i] = (float)cos(frequency[i] * (double)at[r]);

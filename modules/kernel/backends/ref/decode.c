@@ -25,7 +25,7 @@ static atoll_err ref_decode_rope(int threads, float *x, const atoll_rope *rope, 
   (void)threads;
   for (int64_t i = 0; i < D / 2; i++)
     for (int64_t r = 0; r < R; r++) {
-      double angle = rope_frequency(rope, i, D) * (double)at[r], c = cos(angle), s = sin(angle);
+      double angle = atoll_rope_frequency(rope, i, D) * (double)at[r], c = cos(angle), s = sin(angle);
       for (int64_t h = 0; h < heads; h++) {
         float *p = x + (r * heads + h) * D + i;
         double a = p[0], b = p[D / 2];

@@ -444,7 +444,7 @@ static atoll_err ref_rope(int threads, float *x, int64_t B, int64_t S, int64_t h
                           int back) {
   (void)threads;
   for (int64_t i = 0; i < D / 2; i++) {
-    double frequency = rope_frequency(rope, i, D);
+    double frequency = atoll_rope_frequency(rope, i, D);
     for (int64_t r = 0; r < B * S; r++) {
       double c = cos(frequency * (double)(r % S)), s = sin(frequency * (double)(r % S));
       for (int64_t h = 0; h < heads; h++) {

@@ -49,6 +49,9 @@ typedef struct atoll_rope {
   int64_t context;
 } atoll_rope;
 
+/** That angle per position, in radians, of pair i of a head; 0 <= i < head_dim / 2. */
+ATOLL_API double atoll_rope_frequency(const atoll_rope *rope, int64_t i, int64_t head_dim);
+
 /** How float weights become those that layers read, in the table's type: to nearest, or (by_chance) to one of the two
  * neighbours with the probability by which the weight is nearer to it, so that the mean over many steps is the weight
  * (Gupta et al. 2015, 1502.02551, section 3). Chance is element first + i of `key`. */

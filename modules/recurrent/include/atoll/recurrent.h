@@ -195,6 +195,9 @@ ATOLL_API atoll_rt *atoll_rt_rmsnorm(atoll_rt *x, atoll_rt *weight, double epsil
 ATOLL_API atoll_rt *atoll_rt_layernorm(atoll_rt *x, atoll_rt *weight, atoll_rt *bias, double epsilon);
 /** Rotary embedding of the last axis of x [..., D], halves paired (x[i], x[i+D/2]), at an integer or real position. */
 ATOLL_API atoll_rt *atoll_rt_rope(atoll_rt *x, atoll_rt *position, double theta);
+/** The same with any frequencies [D / 2], in radians per position, of x's type: pair i turns by position x
+ * frequency[i]. Of scaled ones see atoll_rope_frequency() in atoll/kernel.h. */
+ATOLL_API atoll_rt *atoll_rt_rotate(atoll_rt *x, atoll_rt *position, atoll_rt *frequency);
 /** An index drawn with probabilities softmax(logits) over the last axis, as argmax of logits + Gumbel noise. */
 ATOLL_API atoll_rt *atoll_rt_categorical(atoll_rt *logits);
 /** Log of the density of a normal with this mean and standard deviation 1 at x, summed over the last axis. */

@@ -35,7 +35,7 @@ typedef struct atoll_rec_model_params {
 typedef struct atoll_rec_model atoll_rec_model;
 
 /** m, choose's user: borrowed for the life of *out, owned. Weights are not set. UNSUPPORTED: a family that does not
- *  predict the next token, rotary positions that are scaled. NOMEM: weights alone need more than `memory`. Of a device:
+ *  predict the next token. NOMEM: weights alone need more than `memory`. Of a device:
  *  the errors of atoll_rec_compile(). */
 ATOLL_API atoll_err atoll_rec_model_create(const atoll_model *m, const atoll_rec_model_params *params,
                                            atoll_rec_choose choose, void *user, atoll_rec_model **out);
