@@ -164,6 +164,7 @@ static atoll_err obtain(const atoll_rec_params *p, rt_graph *made, atoll_rec_pro
   ATOLL_TRY(schedule(program->graph, &s, &program->schedule));
   if (!p->passes || listed(p->passes, "donate"))
     ATOLL_TRY(rt_tree_donate(program->graph, program->schedule.tree));
+  ATOLL_TRY(rt_tree_allocate(program->graph, program->schedule.tree));
   if (*path)
     rt_kept_write(path, made, p->comm, program->graph, &program->schedule);
   return ATOLL_OK;

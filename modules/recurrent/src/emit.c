@@ -355,6 +355,8 @@ static void emit_tree(rt_emitter *em, const rt_tree *t) {
     }
     return;
   default:
+    if (t->what == RT_DO_ALLOCATE) /* a statement's function asks for the storage of what it makes */
+      return;
     x = em->g->node[t->node];
     for (int d = 0; d < em->g->dims; d++)
       if (rt_has(x, d)) {

@@ -189,6 +189,45 @@ atoll_err rt_members_create(const rt_graph *g, rt_members *out) {
   return ATOLL_OK;
 }
 
+/* ---- allocations ---- */
+
+/* Before child *at of seq, an execution, which moves on. */
+static atoll_err allocate(const rt_members *m, rt_tree *seq, int *at) {
+  const rt_tree *execution = seq->child[*at];
+  for (int i = 0; i < m->count[execution->node]; i++) {
+    const int k = m->list[m->first[execution->node] + i];
+    if (!m->kept[k])
+      continue;
+    rt_tree *t = rt_tree_new(RT_STATEMENT);
+    if (!t)
+      return atoll_fail(ATOLL_NOMEM, "schedule: no memory");
+    t->what = RT_DO_ALLOCATE;
+    t->node = k;
+    memcpy(t->point, execution->point, sizeof t->point);
+    ATOLL_TRY(rt_tree_insert(seq, (*at)++, t));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err allocate_all(const rt_members *m, rt_tree *t) {
+  for (int k = 0; k < t->children; k++) {
+    rt_tree *child = t->child[k];
+    if (child->kind != RT_STATEMENT)
+      ATOLL_TRY(allocate_all(m, child));
+    else if (child->what == RT_DO_EXECUTE || child->what == RT_DO_SEND)
+      ATOLL_TRY(allocate(m, t, &k));
+  }
+  return ATOLL_OK;
+}
+
+atoll_err rt_tree_allocate(const rt_graph *g, rt_tree *tree) {
+  rt_members m;
+  ATOLL_TRY(rt_members_create(g, &m));
+  atoll_err err = allocate_all(&m, tree);
+  rt_members_destroy(&m);
+  return err;
+}
+
 /* ---- blocks ---- */
 
 static int is_multiple(const atoll_sym *e, int64_t size) {
@@ -317,6 +356,8 @@ static atoll_err execute_group(const struct execution *a, int head, const int64_
 static atoll_err execute(void *arg, const rt_tree *t, const atoll_rt *x, const int64_t *point) {
   const struct execution *a = arg;
   switch (t->what) {
+  case RT_DO_ALLOCATE: /* the executor's values come with memory of their own */
+    return ATOLL_OK;
   case RT_DO_FREE:
     return rt_interp_free(a->it, x, point);
   case RT_DO_DONATE:
@@ -396,11 +437,8 @@ static atoll_err account(void *arg, const rt_tree *t, const atoll_rt *x, const i
   }
   if (t->what == RT_DO_FREE)
     return passed(&a->gives[x->id]) ? ATOLL_OK : count(a, x, point, -1);
-  for (int i = 0; i < a->m.count[x->id]; i++) {
-    int k = a->m.list[a->m.first[x->id] + i];
-    if (!passed(&a->takes[k]))
-      ATOLL_TRY(count(a, a->g->node[k], point, 1));
-  }
+  if (t->what == RT_DO_ALLOCATE)
+    return passed(&a->takes[x->id]) ? ATOLL_OK : count(a, x, point, 1);
   return ATOLL_OK;
 }
 

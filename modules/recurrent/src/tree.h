@@ -9,14 +9,15 @@
 typedef enum rt_tree_kind { RT_SEQ, RT_FOR, RT_IF, RT_STATEMENT } rt_tree_kind;
 
 #define RT_STATEMENT_LIST(X)                                                                                           \
-  X(EXECUTE, "execute") /* all nodes of a group, at one point */                                                       \
-  X(FREE, "free")       /* one node's value at one point: nothing reads it any more */                                 \
-  X(DONATE, "donate")   /* the value's storage becomes that of what the next execution makes of `to`; it is freed      \
-                           right after that */                                                                         \
-  X(OFFLOAD, "offload") /* the value is not needed for a while: put away, if the run has to put values away */         \
-  X(FETCH, "fetch")     /* and brought back */                                                                         \
-  X(SEND, "send")       /* an execution whose value comes from all ranks: this one's part leaves */                    \
-  X(RECEIVE, "receive") /* and the value is there, before it is read first */
+  X(EXECUTE, "execute")   /* all nodes of a group, at one point */                                                     \
+  X(ALLOCATE, "allocate") /* room for one node's value, which the next execution makes, unless one is donated to it */ \
+  X(FREE, "free")         /* one node's value at one point: nothing reads it any more */                               \
+  X(DONATE, "donate")     /* the value's storage becomes that of what the next execution makes of `to`; it is freed    \
+                             right after that */                                                                       \
+  X(OFFLOAD, "offload")   /* the value is not needed for a while: put away, if the run has to put values away */       \
+  X(FETCH, "fetch")       /* and brought back */                                                                       \
+  X(SEND, "send")         /* an execution whose value comes from all ranks: this one's part leaves */                  \
+  X(RECEIVE, "receive")   /* and the value is there, before it is read first */
 
 typedef enum rt_statement {
 #define RT_STATEMENT_ENUM(name, text) RT_DO_##name,
@@ -84,6 +85,10 @@ atoll_err rt_blocks_count(rt_blocks *b, const atoll_rt *x, const int64_t *point,
                           int *changes);
 /* Whether the edge's only slice is over b.dim and within one block. */
 int rt_reads_one_block(const rt_graph *g, const rt_edge *e, const rt_block *b);
+
+/* Adds the allocations: before each execution those of the values that leave it. Wants to be the last change of the
+ * tree. */
+atoll_err rt_tree_allocate(const rt_graph *g, rt_tree *tree);
 
 /* Adds the donations that the tree's order allows: a value that is freed right after an execution which reads it gives
  * its storage to a result of it, where an element is read before that of the result is written. */

@@ -71,6 +71,13 @@ static atoll_rt *permuted_back(atoll_rt *x) {
   return atoll_rt_exp(atoll_rt_permute(y, (int[]){0, 1}));
 }
 
+static atoll_rt *sum_of_permuted(atoll_rt *x) {
+  atoll_rt *y = atoll_rt_sub(atoll_rt_reshape(x, ATOLL_SHAPE(N, 1)), atoll_rt_exp(x));
+  return atoll_rt_sum(atoll_rt_permute(y, (int[]){1, 0}), 0);
+}
+
+static atoll_rt *expression_alone(atoll_rt *x) { return atoll_rt_add(x, atoll_rec_expr(c, ATOLL_F64, "7 // 2")); }
+
 /* The sum over its own axis is taken before values of all t are read together. */
 static atoll_rt *sum_of_slice(atoll_rt *x) {
   return atoll_rt_maximum(atoll_rt_sum(atoll_rt_at(atoll_rt_exp(x), "t=max(0,t-3):t+1"), 1), 0);
@@ -157,6 +164,9 @@ static const struct expectation {
     {"simplify", sum_of_product, {{" = SUM", 1, 0}, {" = EINSUM i,ij->j ", 0, 1}}},
     {"simplify", permuted_product, {{" = PERMUTE", 1, 0}, {" = EINSUM ji,j->i ", 0, 1}}},
     {"simplify", permuted_back, {{" = PERMUTE", 1, 0}, {" = EXP", 1, 1}}},
+    {"simplify", sum_of_permuted, {{" = PERMUTE", 1, 0}, {" = SUM axis 0", 1, 0}, {" = SUM axis 1", 0, 1}}},
+    {"simplify", expression_alone, {{" = EVAL", 1, 0}, {" = CONST 3\n", 0, 1}}},
+    {"simplify", gradient, {{" = EXPAND", 1, 0}, {" = MUL", 1, 0}, {" = EXP", 1, 1}}},
     {"simplify",
      sum_of_slice,
      {{"f64[3] = EXP", 1, 1}, {") f64[] = SUM", 0, 1}, {" = SUM axis 1", 1, 0}, {" = SUM axis 0", 0, 1}}},
@@ -354,6 +364,8 @@ static void storage_follows_from_indices(void **state) {
   for (int grouped = 0; grouped < 2; grouped++) {
     text = report(chain, &(atoll_rec_params){.passes = grouped ? "groups" : "", .compiler = ""});
     assert_stored(text, "inner (", grouped ? NULL : " one, ");
+    assert_int_equal(count(text, "  allocate "), grouped ? 1 : 3); /* of a group, what leaves it */
+    assert_int_equal(count(text, "  free "), grouped ? 1 : 3);
     free(text);
   }
   text = report(by_time, &(atoll_rec_params){.passes = "", .compiler = "", .block = 4});
@@ -374,6 +386,7 @@ static void schedules_tell_what_happens_to_memory(void **state) {
                                                      .compiler = "",
                                                      .memory = way == 2 ? 1 << 20 : 0,
                                                      .offload = way == 2 ? folder : NULL});
+    assert_true(count(text, "allocate ") >= 3);
     assert_true(count(text, "free ") >= 3);
     assert_int_equal(count(text, "donate ") > 0, way == 1);
     assert_int_equal(count(text, "offload ") > 0, way == 2);
