@@ -10,34 +10,42 @@ static const int64_t shapes[][3] = {
     {1024, 2304, 768}, {1024, 3072, 768}, {1024, 768, 3072}, {1024, 4096, 1024}, {2048, 2048, 2048}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static int libraries(void) {
+/* Library i of those that are compared, or NULL. */
+static const char *library(const ceiling *c, int i) {
+  static const char *const by_units[] = {"packed", "fma-loop"};
   const char *name;
-  int n = 0;
-  while (n < 16 && atoll_gemm_library(n, &name))
-    n++;
-  return n;
+  if (c->by_units)
+    return i < 2 ? by_units[i] : NULL;
+  return i < 16 && atoll_gemm_library(i, &name) ? name : NULL;
 }
 
-int ceiling_round(void) { return libraries() * SHAPES; }
+int ceiling_round(const ceiling *c) {
+  int n = 0;
+  while (library(c, n))
+    n++;
+  return n * SHAPES;
+}
 
-void ceiling_init(ceiling *c, MPI_Comm comm, int threads) {
+void ceiling_init(ceiling *c, MPI_Comm comm, int threads, int bf16) {
   memset(c, 0, sizeof *c);
   c->comm = comm;
   c->threads = threads;
+  c->bf16 = bf16;
+  c->by_units = bf16 && atoll_gemm_bf16_units();
 }
 
 atoll_err ceiling_sample(ceiling *c) {
-  const char *name = NULL;
-  int library = c->next / SHAPES, shape = c->next % SHAPES;
+  int at = c->next / SHAPES;
+  const int64_t *shape = shapes[c->next % SHAPES];
+  const char *name = library(c, at);
   double rate = 0, sum = 0;
-  c->next = (c->next + 1) % ceiling_round();
-  atoll_gemm_library(library, &name);
+  c->next = (c->next + 1) % ceiling_round(c);
   MPI_Barrier(c->comm); /* ranks share cores, caches and memory: they must run at once */
-  ATOLL_TRY_ALL(c->comm,
-                atoll_gemm_rate(name, shapes[shape][0], shapes[shape][1], shapes[shape][2], c->threads, 6, &rate));
+  ATOLL_TRY_ALL(c->comm, (c->by_units ? atoll_gemm_bf16_rate : atoll_gemm_rate)(name, shape[0], shape[1], shape[2],
+                                                                                c->threads, 6, &rate));
   MPI_Allreduce(&rate, &sum, 1, MPI_DOUBLE, MPI_SUM, c->comm);
-  if (sum > c->best[library])
-    c->best[library] = sum;
+  if (sum > c->best[at])
+    c->best[at] = sum;
   if (!strcmp(name, "fma-loop") && sum > c->peak)
     c->peak = sum;
   return ATOLL_OK;
@@ -46,21 +54,21 @@ atoll_err ceiling_sample(ceiling *c) {
 double ceiling_gflops(const ceiling *c) {
   const char *name;
   double best = 0.9 * c->peak;
-  for (int i = 0; i < 16 && atoll_gemm_library(i, &name); i++)
+  for (int i = 0; (name = library(c, i)); i++)
     if (strcmp(name, "fma-loop") != 0 && c->best[i] > best)
       best = c->best[i];
   return best;
 }
 
-void ceiling_report(const ceiling *c, int bf16, json_t *out) {
+void ceiling_report(const ceiling *c, json_t *out) {
   const char *name;
   json_t *by = json_object();
-  for (int i = 0; i < 16 && atoll_gemm_library(i, &name); i++)
+  for (int i = 0; (name = library(c, i)); i++)
     json_object_set_new(by, name, json_real(c->best[i]));
   json_object_set_new(out, "ceiling_gflops", json_real(ceiling_gflops(c)));
   json_object_set_new(out, "ceiling_by_library", by);
   json_object_set_new(out, "ceiling_of",
-                      json_string(!bf16                     ? "f32 products"
-                                  : atoll_gemm_bf16_units() ? "f32 products; the processor's bf16 units could do more"
-                                                            : "f32 products, as the processor multiplies no bf16"));
+                      json_string(!c->bf16      ? "f32 products"
+                                  : c->by_units ? "bf16 products by the processor's bf16 units"
+                                                : "f32 products, as the processor multiplies no bf16"));
 }

@@ -11,19 +11,21 @@
 typedef struct ceiling {
   MPI_Comm comm;
   int threads;
-  int next;        /* round robin over library and shape */
-  double best[16]; /* GFLOP/s by library, sum over ranks */
-  double peak;     /* FMA loop, sum over ranks */
+  int bf16, by_units; /* products of bf16; by the processor's units for it */
+  int next;           /* round robin over library and shape */
+  double best[16];    /* GFLOP/s by library, sum over ranks */
+  double peak;        /* FMA loop, sum over ranks */
 } ceiling;
 
-void ceiling_init(ceiling *c, MPI_Comm comm, int threads);
+/* bf16: of bf16 products where the processor multiplies these, else of f32 ones, which stand for them. */
+void ceiling_init(ceiling *c, MPI_Comm comm, int threads, int bf16);
 /* Collective: one more measurement of one library and shape, to be interleaved with what is measured. */
 atoll_err ceiling_sample(ceiling *c);
 /* Measurements that cover every library and shape once. */
-int ceiling_round(void);
+int ceiling_round(const ceiling *c);
 /* Best rate, but never below 0.9 of the FMA loop's. */
 double ceiling_gflops(const ceiling *c);
-/* And, of bf16, why it is the ceiling of f32. */
-void ceiling_report(const ceiling *c, int bf16, json_t *out);
+/* And of what products it is. */
+void ceiling_report(const ceiling *c, json_t *out);
 
 #endif

@@ -698,16 +698,18 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     err = atoll_agree(MPI_COMM_WORLD, atoll_mem_create(0, 0, &w.mem));
   if (err == ATOLL_OK)
     err = stage ? mlp_stage(w.comm, stage, w.repeats, out) : run_shapes(cli, &w, out);
-  ceiling_init(&c, MPI_COMM_WORLD, 1);
+  ceiling_init(&c, MPI_COMM_WORLD, 1, 0);
   /* Nobody reads it without the file; a quick look and a slice need not try every library and shape. */
-  int samples = !atoll_cli_value(cli, "json") ? 0 : repeats < 3 || atoll_cli_value(cli, "shape") ? 2 : ceiling_round();
+  int samples = !atoll_cli_value(cli, "json")                  ? 0
+                : repeats < 3 || atoll_cli_value(cli, "shape") ? 2
+                                                               : ceiling_round(&c);
   for (int i = 0; i < samples && err == ATOLL_OK; i++)
     err = ceiling_sample(&c);
   if (err == ATOLL_OK && out) {
     json_object_set_new(out, "dtype", json_string(w.device ? "bf16" : atoll_dtype_name(w.dtype)));
     json_object_set_new(out, "ranks", json_integer(w.ranks));
     json_object_set_new(out, "openblas_kernel", json_string(openblas_get_corename()));
-    ceiling_report(&c, 0, out);
+    ceiling_report(&c, out);
   }
   atoll_mem_destroy(&w.mem, NULL);
   atoll_comm_destroy(&w.comm);

@@ -89,7 +89,7 @@ static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s
   atoll_step_report r;
   ATOLL_TRY(atoll_trainer_step(t, &r)); /* page faults and first-use choices */
   s->peak_rss = (double)atoll_perf_peak_rss();
-  ATOLL_TRY(sample_ceiling(c, ceiling_round()));
+  ATOLL_TRY(sample_ceiling(c, c ? ceiling_round(c) : 0));
   atoll_kernels_profile(1);
   for (s->n = 0; s->n < steps; s->n++) {
     ATOLL_TRY(atoll_trainer_step(t, &r));
@@ -105,7 +105,7 @@ static atoll_err measure(atoll_trainer *t, int64_t steps, ceiling *c, samples *s
   atoll_kernels_profile(0);
   if (!c)
     s->peak_rss = (double)atoll_perf_peak_rss();
-  return sample_ceiling(c, ceiling_round());
+  return sample_ceiling(c, c ? ceiling_round(c) : 0);
 }
 
 static void set(json_t *out, const char *key, double v) {
@@ -162,7 +162,7 @@ static atoll_err report(const atoll_job *job, atoll_trainer *t, samples *s, cons
     set(out, "tokens_per_second", tokens);
     set(out, "gflops", gflops);
     if (c)
-      ceiling_report(c, plan->dtype == ATOLL_BF16, out);
+      ceiling_report(c, out);
     set(out, "ceiling_fraction", gflops / top);
     double most = 0;
     for (int r = 0; r < size; r++)
@@ -246,7 +246,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   if (err == ATOLL_OK)
     err = atoll_trainer_open(MPI_COMM_WORLD, job, opts, &t);
   if (err == ATOLL_OK) {
-    ceiling_init(&c, MPI_COMM_WORLD, atoll_trainer_threads(t));
+    ceiling_init(&c, MPI_COMM_WORLD, atoll_trainer_threads(t), atoll_trainer_plan(t)->dtype == ATOLL_BF16);
     err = measure(t, steps, alone ? NULL : &c, &s);
   }
   if (err == ATOLL_OK)

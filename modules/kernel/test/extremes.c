@@ -158,6 +158,14 @@ static void names(void **state) {
   }
   assert_int_equal(n, atoll_gemm_ways() + 1);
   assert_int_equal(atoll_gemm_rate("blis", 64, 64, 64, 1, 1, &rate), ATOLL_USAGE);
+  assert_int_equal(atoll_gemm_bf16_rate("onednn", 64, 64, 64, 1, 1, &rate), ATOLL_USAGE);
+  const char *const by_units[] = {"packed", "fma-loop"};
+  for (int i = 0; i < 2; i++) {
+    rate = 0;
+    atoll_err err = atoll_gemm_bf16_rate(by_units[i], 64, 65, 66, 1, 1, &rate);
+    assert_int_equal(err, atoll_gemm_bf16_units() ? ATOLL_OK : ATOLL_UNSUPPORTED);
+    assert_true(err != ATOLL_OK || (rate > 0 && isfinite(rate)));
+  }
 }
 
 int main(void) {

@@ -144,6 +144,9 @@ struct cpu_vec {
      or float; n rows or columns make as many panels of P as they need */
   int gemm_rows, gemm_columns;
   void (*gemm_pack)(const void *src, int bf16, int64_t rs, int64_t ks, int64_t n, int64_t K, int P, float *to);
+  /* bf16 by pairs that follow one another in k, (K + 1) / 2 of them, the last filled up with a zero: each takes the
+     place of a float */
+  void (*gemm_pack_pairs)(const void *src, int64_t rs, int64_t ks, int64_t n, int64_t K, int P, float *to);
   void (*gemm_tile)(int64_t K, const float *a, const float *b, float *c, int64_t ldc, int accumulate,
                     const float *bias);
   void (*gemm_finish)(const float *tile, int ld, int m, int n, const float *sums, int64_t ld_sums, int keep,

@@ -76,10 +76,7 @@ static const char *onednn_isa(void) {
   }
 }
 
-int atoll_gemm_bf16_units(void) {
-  int isa = (int)dnnl_get_effective_cpu_isa(), bf16 = dnnl_cpu_isa_avx512_core_bf16; /* sets of bits, nested */
-  return (isa & bf16) == bf16;
-}
+int atoll_gemm_bf16_units(void) { return gemm_bf16_tile() != NULL; }
 
 static int way_named(const char *name) {
   const char *known;
@@ -142,13 +139,14 @@ const char *gemm_versions(void) {
 static void use(int way, const char *because) {
   char library[96];
   library_text(way, library, sizeof library);
+  const char *bf16 = gemm_bf16_tile() ? ", bf16 by AVX512_BF16" : "";
   chosen.way = way;
   if (gemm_packs(way))
-    (void)snprintf(chosen.text, sizeof chosen.text,
-                   "cpu: GEMM by packed tiles %s (%s), few rows or columns by %s; vectors %s",
-                   way == GEMM_PACKED ? cpu_vec_best()->name : "of libxsmm", because, library, cpu_vec_best()->name);
+    (void)snprintf(
+        chosen.text, sizeof chosen.text, "cpu: GEMM by packed tiles %s (%s), few rows or columns by %s%s; vectors %s",
+        way == GEMM_PACKED ? cpu_vec_best()->name : "of libxsmm", because, library, bf16, cpu_vec_best()->name);
   else
-    (void)snprintf(chosen.text, sizeof chosen.text, "cpu: GEMM by %s (%s); vectors %s", library, because,
+    (void)snprintf(chosen.text, sizeof chosen.text, "cpu: GEMM by %s (%s)%s; vectors %s", library, because, bf16,
                    cpu_vec_best()->name);
 }
 

@@ -65,6 +65,13 @@ typedef void (*gemm_xsmm_tile)(const float *b, const float *a, float *c, ...);
 const char *gemm_xsmm_version(void); /* ", libxsmm 1.17"; empty without it */
 gemm_xsmm_tile gemm_xsmm(int64_t rows, int64_t columns, int64_t K, int64_t ldc);
 
+/* Tile of two panels of pairs of bf16, which follow one another in k; else like cpu_vec's gemm_tile. NULL: the
+ * processor multiplies no bf16. */
+typedef void (*gemm_tile_call)(int64_t steps, const float *a, const float *b, float *c, int64_t ldc, int accumulate,
+                               const float *bias);
+gemm_tile_call gemm_bf16_tile(void);
+double gemm_bf16_loop(int64_t loops, float *sink); /* as cpu_vec's fma_loop; where there is such a tile */
+
 /* INTERNAL: panels of another matrix. */
 atoll_err gemm_packed(int threads, const gemm_product *g);
 /* Panels of B [N, K] for all products with it; K > 0. */

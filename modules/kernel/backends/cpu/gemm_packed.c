@@ -5,6 +5,9 @@
  * no library multiplies on CPUs without AVX-512. Measured over the products of a GPT-2 124M step on two Zen 3 cores, in
  * turn with the libraries: 142 GFLOP/s, OpenBLAS 136, oneDNN 134.
  *
+ * Where the processor multiplies bf16 (tile_bf16.c), panels of two bf16 operands hold pairs that follow one another in
+ * k, each in the place of a float: a step of a tile is then two of k.
+ *
  * Tiles are our own, or libxsmm's, which has no products of this size but generates code for tiles. With AVX2 it wants
  * wider ones than ours: of 16 columns its version 1.17 makes 65 GFLOP/s on a Zen 3 core, of CPU_WIDE 86, ours 90.
  *
@@ -16,7 +19,7 @@
 
 #include "gemm_impl.h"
 
-/* Elements. A part's panel of B columns (INNER x 16 floats) stays in the first-level cache while A panels pass,
+/* INNER are steps. A part's panel of B columns (INNER x 16 floats) stays in the first-level cache while A panels pass,
  * CPU_PANELS of A in the second; the packed block of both, at most 12 MiB, in the third. */
 enum { INNER = 512, BLOCK_M = 3072, BLOCK_N = 3072, TASK_N = 384 };
 
@@ -60,7 +63,9 @@ static void give_buffer(float *p, int64_t floats) {
 /* Who computes tiles, of MR rows and NR columns. */
 typedef struct tiles {
   const struct cpu_vec *v;
+  gemm_tile_call by;
   int64_t MR, NR;
+  int64_t each; /* elements of k in a step: 2 of bf16, in pairs */
   /* libxsmm's for inner parts and the last one: that overwrite C, and a tile apart. None adds to C: its sums would
    * begin at what is there, and lose more to rounding the larger that is */
   gemm_xsmm_tile xsmm[2][2];
@@ -68,25 +73,33 @@ typedef struct tiles {
 
 enum { OVERWRITE, APART };
 
-static tiles our_tiles(void) {
+static tiles our_tiles(int both_bf16) {
   const struct cpu_vec *v = cpu_vec_best();
-  return (tiles){.v = v, .MR = v->gemm_rows, .NR = v->gemm_columns};
+  gemm_tile_call pairs = both_bf16 ? gemm_bf16_tile() : NULL;
+  return (tiles){
+      .v = v, .by = pairs ? pairs : v->gemm_tile, .MR = v->gemm_rows, .NR = v->gemm_columns, .each = pairs ? 2 : 1};
 }
 
-/* Steps of k in all parts but the last. */
-static int64_t inner_of(int64_t K) { return K > 0 ? parts(K, parts(K, INNER)) : 1; }
+/* Of k elements of K. */
+static int64_t steps(const tiles *t, int64_t k) { return parts(k, t->each); }
+
+/* Elements of K in all parts but the last. */
+static int64_t inner_of(int64_t K, int64_t each) {
+  int64_t n = parts(K, each);
+  return n > 0 ? each * parts(n, parts(n, INNER)) : each;
+}
 
 /* Ours where libxsmm does not generate code for this processor. */
 static tiles xsmm_tiles(int64_t K, int64_t ldc) {
-  const int64_t inner = inner_of(K);
-  tiles t = our_tiles();
+  const int64_t inner = inner_of(K, 1);
+  tiles t = our_tiles(0);
   t.NR = CPU_WIDE;
   for (int last = 0; last < 2; last++)
     for (int kind = OVERWRITE; kind <= APART; kind++) {
       int64_t k = last ? K - (parts(K, inner) - 1) * inner : inner;
       t.xsmm[last][kind] = gemm_xsmm(t.MR, t.NR, k, kind == APART ? t.NR : ldc);
       if (!t.xsmm[last][kind])
-        return our_tiles();
+        return our_tiles(0);
     }
   return t;
 }
@@ -100,8 +113,8 @@ typedef struct block {
 } block;
 
 static void tile(const tiles *t, const gemm_product *g, const block *x, int64_t i, int64_t j) {
-  const int64_t MR = t->MR, NR = t->NR;
-  const float *a = x->a + i * x->k, *b = x->b + j * x->k;
+  const int64_t MR = t->MR, NR = t->NR, n_steps = steps(t, x->k);
+  const float *a = x->a + i * n_steps, *b = x->b + j * n_steps;
   int m = (int)least(MR, x->m - i), n = (int)least(NR, x->n - j), full = m == MR && n == NR;
   int64_t at = (x->m0 + i) * g->ldc + x->n0 + j;
   void *c = g->bf16_c ? (void *)((uint16_t *)g->C + at) : (void *)((float *)g->C + at);
@@ -117,12 +130,21 @@ static void tile(const tiles *t, const gemm_product *g, const block *x, int64_t 
   if (t->xsmm[0][0])
     t->xsmm[x->last][apart ? APART : OVERWRITE](b, a, to);
   else
-    t->v->gemm_tile(x->k, a, b, to, apart ? NR : ld, !apart && begun, finish ? NULL : bias);
+    t->by(n_steps, a, b, to, apart ? NR : ld, !apart && begun, finish ? NULL : bias);
   if (finish)
     t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, g->bf16_c && g->beta, bias, g->bf16_c, c,
                       g->ldc);
   else if (apart)
     t->v->gemm_finish(numbers, (int)NR, m, n, begun ? sums : NULL, ld, 0, NULL, 0, sums, ld);
+}
+
+/* Panels of P of n rows or columns. */
+static void pack_some(const tiles *t, const gemm_operand *x, int64_t i, int64_t n, int64_t k0, int64_t k, int64_t P,
+                      float *to) {
+  if (t->each == 2)
+    t->v->gemm_pack_pairs(gemm_at(x, i, k0), x->outer, x->inner, n, k, (int)P, to);
+  else
+    t->v->gemm_pack(gemm_at(x, i, k0), x->bf16, x->outer, x->inner, n, k, (int)P, to);
 }
 
 /* By all threads of a team; none waits for the others. */
@@ -131,8 +153,7 @@ static void pack_columns(const tiles *t, const gemm_operand *B, int64_t n0, int6
   const int64_t columns = 64 / t->NR * t->NR; /* panels that lines are read for at a time */
 #pragma omp for schedule(dynamic, 1) nowait
   for (int64_t j = 0; j < n; j += columns)
-    t->v->gemm_pack(gemm_at(B, n0 + j, k0), B->bf16, B->outer, B->inner, least(columns, n - j), k, (int)t->NR,
-                    to + j * k);
+    pack_some(t, B, n0 + j, least(columns, n - j), k0, k, t->NR, to + j * steps(t, k));
 }
 
 /* Like compute(), ends on all threads of a team together. */
@@ -142,15 +163,14 @@ static void pack(const tiles *t, const gemm_product *g, const block *x) {
     pack_columns(t, &g->B, x->n0, x->n, x->k0, x->k, x->b);
 #pragma omp for schedule(dynamic, 1)
   for (int64_t i = 0; i < x->m; i += rows)
-    t->v->gemm_pack(gemm_at(&g->A, x->m0 + i, x->k0), g->A.bf16, g->A.outer, g->A.inner, least(rows, x->m - i), x->k,
-                    (int)t->MR, x->a + i * x->k);
+    pack_some(t, &g->A, x->m0 + i, least(rows, x->m - i), x->k0, x->k, t->MR, x->a + i * steps(t, x->k));
 }
 
 /* Panels that are kept come from memory, where packing would have left them in the caches: one of so many tiles by a
  * panel fetches its share of the next one. */
 static void fetch_next(const tiles *t, const block *x, int64_t j, int64_t share, int64_t shares) {
-  const int64_t floats = t->NR * x->k, line = 64 / (int64_t)sizeof(float);
-  const float *next = x->b + (j + t->NR) * x->k;
+  const int64_t floats = t->NR * steps(t, x->k), line = 64 / (int64_t)sizeof(float);
+  const float *next = x->b + (j + t->NR) * steps(t, x->k);
   for (int64_t at = floats * share / shares; j + t->NR < x->n && at < floats * (share + 1) / shares; at += line)
     __builtin_prefetch(next + at, 0, 2);
 }
@@ -175,26 +195,27 @@ int gemm_packed_serves(int64_t M, int64_t N) {
 }
 
 /* Panels that are kept: behind this, for one part of k after the other those of all columns, whose number is rounded up
- * to that of the widest tiles' so that bytes do not depend on the processor. */
+ * to that of the widest tiles' so that bytes do not depend on the processor; pairs of bf16 leave half of them unused.
+ */
 typedef struct panels_head {
-  int64_t N, K, NR, unused[5];
+  int64_t N, K, NR, each, unused[4];
 } panels_head;
 
 int64_t gemm_panels_bytes(int64_t N, int64_t K) {
   return (int64_t)sizeof(panels_head) + parts(N, CPU_WIDE) * CPU_WIDE * K * (int64_t)sizeof(float);
 }
 
-static float *panels_part(const void *panels, int64_t NR, int64_t N, int64_t k0) {
-  return (float *)((char *)(uintptr_t)panels + sizeof(panels_head)) + parts(N, NR) * NR * k0;
+static float *panels_part(const void *panels, const tiles *t, int64_t N, int64_t k0) {
+  return (float *)((char *)(uintptr_t)panels + sizeof(panels_head)) + parts(N, t->NR) * t->NR * steps(t, k0);
 }
 
 void gemm_panels_fill(int threads, int way, int64_t N, int64_t K, const gemm_operand *B, void *panels) {
-  const int64_t inner = inner_of(K);
-  const tiles t = way == GEMM_PACKED ? our_tiles() : xsmm_tiles(K, N);
-  *(panels_head *)panels = (panels_head){.N = N, .K = K, .NR = t.NR};
+  const tiles t = way == GEMM_PACKED ? our_tiles(B->bf16) : xsmm_tiles(K, N);
+  const int64_t inner = inner_of(K, t.each);
+  *(panels_head *)panels = (panels_head){.N = N, .K = K, .NR = t.NR, .each = t.each};
 #pragma omp parallel num_threads(threads)
   for (int64_t k0 = 0; k0 < K; k0 += inner)
-    pack_columns(&t, B, 0, N, k0, least(inner, K - k0), panels_part(panels, t.NR, N, k0));
+    pack_columns(&t, B, 0, N, k0, least(inner, K - k0), panels_part(panels, &t, N, k0));
 }
 
 /* Of the product, made for its tiles, or NULL: tiles of libxsmm depend on the result's rows, too. */
@@ -203,7 +224,7 @@ static atoll_err usable_panels(const gemm_product *g, const tiles *t, const void
   if (head && (head->N != g->N || head->K != g->K))
     return atoll_fail(ATOLL_INTERNAL, "panels of a %lld x %lld matrix for one of %lld x %lld", (long long)head->N,
                       (long long)head->K, (long long)g->N, (long long)g->K);
-  *out = head && head->NR == t->NR ? head : NULL;
+  *out = head && head->NR == t->NR && head->each == t->each ? head : NULL;
   return ATOLL_OK;
 }
 
@@ -212,11 +233,11 @@ atoll_err gemm_packed(int threads, const gemm_product *asked) {
   gemm_product with = *asked, *g = &with;
   if (g->M == 0 || g->N == 0)
     return ATOLL_OK;
-  int64_t inner = inner_of(g->K);
-  const tiles t = g->xsmm && g->K > 0 ? xsmm_tiles(g->K, g->ldc) : our_tiles();
+  const tiles t = g->xsmm && g->K > 0 ? xsmm_tiles(g->K, g->ldc) : our_tiles(g->A.bf16 && g->B.bf16);
+  int64_t inner = inner_of(g->K, t.each);
   ATOLL_TRY(usable_panels(asked, &t, &g->panels));
   int64_t m = least(g->M, BLOCK_M), n = g->panels ? 0 : least(g->N, BLOCK_N);
-  int64_t a = (parts(m, t.MR) * t.MR) * inner, b = (parts(n, t.NR) * t.NR) * inner;
+  int64_t a = (parts(m, t.MR) * t.MR) * steps(&t, inner), b = (parts(n, t.NR) * t.NR) * steps(&t, inner);
   a = parts(a, 16) * 16, b = parts(b, 16) * 16;
   int64_t size, sums = g->bf16_c && inner < g->K ? m * least(g->N, BLOCK_N) : 0;
   float *buffer = take_buffer(a + b + sums, &size);
@@ -232,7 +253,7 @@ atoll_err gemm_packed(int threads, const gemm_product *asked) {
         x.k0 = k0, x.k = least(inner, g->K - k0), x.first = k0 == 0, x.last = k0 + x.k == g->K;
         x.a = buffer, x.b = buffer + a, x.sums = buffer + a + b;
         if (g->panels)
-          x.b = panels_part(g->panels, t.NR, g->N, k0) + n0 * x.k;
+          x.b = panels_part(g->panels, &t, g->N, k0) + n0 * steps(&t, x.k);
         pack(&t, g, &x);
         compute(&t, g, &x);
       }

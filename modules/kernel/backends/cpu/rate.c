@@ -45,26 +45,74 @@ static atoll_err buffers(int64_t M, int64_t N, int64_t K, int threads, float **A
   return ATOLL_OK;
 }
 
-static double fma_seconds(int threads, double *flop) {
+static double fma_seconds(int threads, double (*fma_loop)(int64_t, float *), double *flop) {
   enum { LOOPS = 1 << 20 };
-  const struct cpu_vec *v = cpu_vec_best();
   double total = 0, start = 0, end = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
   {
     float sink[2] = {0.999f, 1e-7f};
-    (void)v->fma_loop(LOOPS / 16, sink); /* up to speed */
+    (void)fma_loop(LOOPS / 16, sink); /* up to speed */
     sink[0] = 0.999f;
 #pragma omp barrier
 #pragma omp master
     start = atoll_clock_now();
 #pragma omp barrier
-    total += LOOPS * v->fma_loop(LOOPS, sink);
+    total += LOOPS * fma_loop(LOOPS, sink);
 #pragma omp barrier
 #pragma omp master
     end = atoll_clock_now();
   }
   *flop = total;
   return end - start;
+}
+
+static double peak_gflops(int threads, int repetitions, double (*fma_loop)(int64_t, float *)) {
+  double best = 0;
+  for (int r = 0; r < repetitions; r++) {
+    double flop, s = fma_seconds(threads, fma_loop, &flop);
+    best = s > 0 && flop / s > best ? flop / s : best;
+  }
+  return best * 1e-9;
+}
+
+static atoll_err check_sizes(int64_t M, int64_t N, int64_t K, int threads, int repetitions) {
+  if (M < 1 || N < 1 || K < 1 || threads < 1 || repetitions < 1)
+    return atoll_fail(ATOLL_USAGE,
+                      "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive",
+                      (long long)M, (long long)N, (long long)K, threads, repetitions);
+  return ATOLL_OK;
+}
+
+atoll_err atoll_gemm_bf16_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
+                               double *best_gflops) {
+  int loop = library && !strcmp(library, libraries[GEMM_FMA_LOOP]);
+  if (!library || (!loop && strcmp(library, libraries[GEMM_PACKED]) != 0))
+    return atoll_fail(ATOLL_USAGE, "bf16 products by '%s' are unknown; known are packed, fma-loop",
+                      library ? library : "");
+  ATOLL_TRY(check_sizes(M, N, K, threads, repetitions));
+  if (!atoll_gemm_bf16_units())
+    return atoll_fail(ATOLL_UNSUPPORTED, "the processor has no units that multiply bf16");
+  if (loop) {
+    *best_gflops = peak_gflops(threads, repetitions, gemm_bf16_loop);
+    return ATOLL_OK;
+  }
+  float *A, *B, *C; /* halves of these floats are bf16 of ordinary size, or zero */
+  ATOLL_TRY(buffers(M, N, K, threads, &A, &B, &C));
+  const gemm_product g = {.M = M, .N = N, .K = K, .A = {A, K, 1, 1}, .B = {B, K, 1, 1}, .C = C, .ldc = N, .bf16_c = 1};
+  double least = 0;
+  atoll_err err = ATOLL_OK;
+  for (int r = 0; r <= repetitions && err == ATOLL_OK; r++) { /* the first turn pays page faults */
+    double t = atoll_clock_now();
+    err = gemm_packed(threads, &g);
+    t = atoll_clock_now() - t;
+    least = r <= 1 || t < least ? t : least;
+  }
+  free(A);
+  free(B);
+  free(C);
+  if (err == ATOLL_OK)
+    *best_gflops = 2e-9 * (double)M * (double)N * (double)K / least;
+  return err;
 }
 
 atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
@@ -77,17 +125,10 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
         ATOLL_USAGE,
         "GEMM library '%s' is unknown; known are onednn, openblas, packed, libxsmm where built with it, fma-loop",
         library ? library : "");
-  if (M < 1 || N < 1 || K < 1 || threads < 1 || repetitions < 1)
-    return atoll_fail(ATOLL_USAGE,
-                      "GEMM rate of %lld x %lld x %lld with %d threads, %d repetitions: all must be positive",
-                      (long long)M, (long long)N, (long long)K, threads, repetitions);
+  ATOLL_TRY(check_sizes(M, N, K, threads, repetitions));
   double best = 0;
   if (which == GEMM_FMA_LOOP) {
-    for (int r = 0; r < repetitions; r++) {
-      double flop, s = fma_seconds(threads, &flop);
-      best = s > 0 && flop / s > best ? flop / s : best;
-    }
-    *best_gflops = best * 1e-9;
+    *best_gflops = peak_gflops(threads, repetitions, cpu_vec_best()->fma_loop);
     return ATOLL_OK;
   }
   float *A, *B, *C;

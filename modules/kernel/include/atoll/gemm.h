@@ -23,9 +23,14 @@ ATOLL_API atoll_err atoll_gemm_strided(int threads, int64_t M, int64_t N, int64_
                                        int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c,
                                        int64_t ldc);
 
-/** 1 where the processor itself multiplies bf16 (AVX512_BF16, AMX). The cpu kernels widen bf16 and multiply in float
- * everywhere; elsewhere the rate of f32 products is the ceiling of bf16 ones too. */
+/** 1 where the cpu kernels multiply bf16 by units of the processor (AVX512_BF16), which take numbers below 2^-126 for
+ * zeros. Elsewhere they widen bf16 and multiply in float, and the rate of f32 products is the ceiling of bf16 ones too.
+ */
 ATOLL_API int atoll_gemm_bf16_units(void);
+/** As atoll_gemm_rate(), of bf16 products with bf16 results by these units: "packed" or "fma-loop". UNSUPPORTED: there
+ * are none. */
+ATOLL_API atoll_err atoll_gemm_bf16_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads,
+                                         int repetitions, double *best_gflops);
 
 /** How many can be chosen: the first of atoll_gemm_library(). */
 enum { ATOLL_GEMM_WAYS = 4 }; /* at most */
