@@ -369,6 +369,57 @@ static atoll_err unpack_forward(const op_run *r) {
   return KEEP->unpack8(QUEUE, in_of(r, 0), in_of(r, 1), out_of(r), r->l->R, width(r, r->op->out));
 }
 
+/* ---- a product and what follows it at once ---- */
+
+/* Whether n bytes from a and m from b lie apart. */
+static int lie_apart(const void *a, int64_t n, const void *b, int64_t m) {
+  uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+  return x + (uintptr_t)n <= y || y + (uintptr_t)m <= x;
+}
+
+/* What `next` does to the result of this product, if that can be done to a piece of it while others are made: nothing
+ * comes between them (turns, sums over tensor ranks, a gradient's other parts), and what is written lies apart from
+ * what the product reads. */
+static int then_of(const op_run *r, const step *next, atoll_linear_then *out) {
+  const program_op *o = r->op, *n = &r->b->p.op[next->op];
+  int forward = r->step->kind == STEP_FORWARD;
+  if (o->kind != OP_LINEAR || next->kind != r->step->kind || r->step->kind == STEP_WEIGHT || o->turned_heads ||
+      single_tokens(r) || layer_degree(r->l->e) > 1 || r->step->add[0])
+    return 0;
+  *out = (atoll_linear_then){.B = r->l->c->B};
+  if (n->kind == OP_ACTIVATION && forward && n->in[0] == o->out) {
+    out->kind = n->erf ? ATOLL_THEN_GELU_ERF : ATOLL_THEN_GELU;
+    out->y = r->at[n->out];
+  } else if (n->kind == OP_ACTIVATION && !forward && n->out == o->in[0]) {
+    out->kind = n->erf ? ATOLL_THEN_GELU_ERF_BACKWARD : ATOLL_THEN_GELU_BACKWARD;
+    out->x = r->at[n->in[0]], out->y = r->at[GRAD(n->in[0])];
+  } else if (n->kind == OP_RESIDUAL && forward && n->in[1] == o->out) {
+    out->kind = ATOLL_THEN_RESIDUAL;
+    out->x = r->at[n->in[0]], out->y = r->at[n->out];
+    if (n->drops)
+      out->drop = layer_drop(r->l, n->site);
+  } else {
+    return 0;
+  }
+  const int64_t row = layer_element(r->l->m) * r->l->R;
+  int made = forward ? o->out : o->in[0], read = forward ? o->in[0] : o->out;
+  return lie_apart(out->y, row * width(r, made), forward ? r->at[read] : r->at[GRAD(read)], row * width(r, read));
+}
+
+atoll_err op_join(const op_run *r, const step *next, int *joined) {
+  atoll_linear_then then;
+  *joined = then_of(r, next, &then);
+  if (!*joined)
+    return ATOLL_OK;
+  int64_t I = width(r, r->op->in[0]), O = width(r, r->op->out);
+  if (r->step->kind == STEP_FORWARD)
+    return atoll_packed_forward_then(KERNELS, QUEUE, in_of(r, 0), weight_of(r, r->op->weight),
+                                     panels_of(r, r->op->weight, 0), weight_of(r, r->op->bias), out_of(r), r->l->R, I,
+                                     O, &then);
+  return atoll_packed_backward_input_then(KERNELS, QUEUE, d_out(r), weight_of(r, r->op->weight),
+                                          panels_of(r, r->op->weight, 1), d_in(r, 0), r->l->R, I, O, &then);
+}
+
 /* A residual counts as costly because of the matrix product that makes its branch, which shares its place. */
 const op_type op_types[OP_KINDS] = {
     [OP_NORM] = {0, 0, NEED_IN | NEED_EXTRA, NEED_IN | NEED_EXTRA, norm_forward, norm_input, norm_weight},

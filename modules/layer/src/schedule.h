@@ -80,6 +80,9 @@ struct op_run {
   void *at[IDS]; /* NULL where there is nothing */
 };
 
+/* This step and `next` as one, where products and what follows them can be (*joined); else nothing is done. */
+atoll_err op_join(const op_run *r, const step *next, int *joined);
+
 /* One call on a block (walk.c). Arguments that the call has not are NULL. */
 atoll_err block_run(const layer_call *l, int call, const void *x, void *y, const void *dy, void *dx);
 

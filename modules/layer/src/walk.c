@@ -32,11 +32,9 @@ static void *locate(const layer_call *l, const block_plan *b, const schedule *s,
   }
 }
 
-static atoll_err run_step(op_run *r, const step *s) {
-  r->step = s;
-  r->op = &r->b->p.op[s->op];
+static atoll_err run_step(const op_run *r) {
   const op_type *t = &op_types[r->op->kind];
-  switch (s->kind) {
+  switch (r->step->kind) {
   case STEP_FORWARD:
     return t->forward(r);
   case STEP_INPUT:
@@ -64,8 +62,15 @@ atoll_err block_run(const layer_call *l, int call, const void *x, void *y, const
   for (int id = 0; id < IDS; id++)
     r.at[id] = locate(l, &b, s, s->at[id], &base);
   atoll_err err = ATOLL_OK;
-  for (int i = 0; i < s->n && err == ATOLL_OK; i++)
-    err = run_step(&r, &s->step[i]);
+  for (int i = 0, joined; i < s->n && err == ATOLL_OK; i += 1 + joined) {
+    r.step = &s->step[i];
+    r.op = &b.p.op[r.step->op];
+    joined = 0;
+    if (i + 1 < s->n)
+      err = op_join(&r, &s->step[i + 1], &joined);
+    if (err == ATOLL_OK && !joined)
+      err = run_step(&r);
+  }
   atoll_arena_release(l->e->work, mark);
   return err;
 }

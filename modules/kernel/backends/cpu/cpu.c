@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "atoll/packed.h"
 #include "gemm_impl.h"
 #include "keep_impl.h"
 #include "kernel_impl.h"
@@ -21,7 +22,7 @@
 static const struct cpu_vec *vec_chosen;
 static pthread_once_t vec_once = PTHREAD_ONCE_INIT;
 
-/* ATOLL_TEST_VECTORS=plain|avx2 takes a lesser set than the CPU's best, so that one machine tests them all. */
+/* ATOLL_TEST_VECTORS=plain|avx2|avx512 takes a lesser set than the CPU's best, so that one machine tests them all. */
 static void choose_vectors(void) {
   const char *most = getenv("ATOLL_TEST_VECTORS");
   vec_chosen = &cpu_vec_plain;
@@ -540,6 +541,53 @@ static atoll_err cpu_drop_backward(int threads, const element *dy, element *dz, 
   if (dz != dy || drop->p > 0)
     dropped(threads, NULL, dy, dz, B, inner, drop);
   return ATOLL_OK;
+}
+
+/* ---- what follows a product ---- */
+
+#ifdef CPU_BF16
+#define cpu_then cpu_then_bf16
+#endif
+
+static void then_residual(const gemm_end *e, int64_t r, int64_t n0, int64_t n) {
+  const struct cpu_vec *v = cpu_vec_best();
+  const atoll_drop *drop = &e->then->drop;
+  const int64_t S = e->R / e->then->B, first = r % S * e->C + n0;
+  atoll_rng_key key = drop_key(drop, r / S);
+  uint32_t bits[BITS];
+  for (int64_t i = 0; i < n; i += BITS) {
+    int64_t m = least(BITS, n - i), at = r * e->C + n0 + i;
+    if (drop->p > 0)
+      atoll_rng_fill_bits(&key, (uint64_t)(first + i), (size_t)m, bits);
+    v->residual((const element *)e->then->x + at, (const element *)e->z + at, (element *)e->then->y + at, m,
+                drop->p > 0 ? bits : NULL, drop_threshold(drop->p), drop_scale(drop->p));
+  }
+}
+
+void cpu_then(const gemm_end *e, int64_t m0, int64_t m, int64_t n0, int64_t n) {
+  const struct cpu_vec *v = cpu_vec_best();
+  for (int64_t r = m0; r < m0 + m; r++) {
+    const int64_t at = r * e->C + n0;
+    const element *z = (const element *)e->z + at, *x = e->then->x ? (const element *)e->then->x + at : NULL;
+    element *y = (element *)e->then->y + at;
+    switch (e->then->kind) {
+    case ATOLL_THEN_GELU:
+      v->gelu_forward(z, y, n);
+      break;
+    case ATOLL_THEN_GELU_ERF:
+      v->gelu_erf_forward(z, y, n);
+      break;
+    case ATOLL_THEN_GELU_BACKWARD:
+      v->gelu_backward(z, x, y, n);
+      break;
+    case ATOLL_THEN_GELU_ERF_BACKWARD:
+      v->gelu_erf_backward(z, x, y, n);
+      break;
+    case ATOLL_THEN_RESIDUAL:
+      then_residual(e, r, n0, n);
+      break;
+    }
+  }
 }
 
 /* ---- embedding ---- */

@@ -11,6 +11,7 @@
  *   - AVX-512: oneDNN, which generates code for it; OpenBLAS 0.3.21 does not know CPUs newer than itself and obeys
  *     OPENBLAS_CORETYPE, which sites set.
  *   - outside x86-64: OpenBLAS; oneDNN falls back to plain loops there.
+ * Products of bf16 are packed ones of our own everywhere; of AVX512_BF16's units where there are some (tile_bf16.c).
  * ATOLL_TEST_GEMM=packed|onednn|openblas|libxsmm overrides. */
 #include "cpu_impl.h"
 
@@ -208,7 +209,8 @@ static void add_bias(const float *bias, float *C, int64_t ldc, int64_t m, int64_
 }
 
 atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A,
-                       int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
+                       int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias,
+                       const gemm_end *end) {
   if (M <= 0 || N <= 0)
     return ATOLL_OK;
   int64_t mb = M, nb = N;
@@ -232,6 +234,8 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
       atoll_err e = call(ta, tb, m, n, K, A + (ta ? m0 : m0 * lda), lda, B + (tb ? n0 * ldb : n0), ldb, beta, c, ldc);
       if (e == ATOLL_OK && bias)
         add_bias(bias + n0, c, ldc, m, n);
+      if (e == ATOLL_OK)
+        gemm_end_run(end, m0, m, n0, n);
       if (e != ATOLL_OK) {
         (void)pthread_mutex_lock(&failing); /* not an omp critical: its symbol would be exported */
         if (err == ATOLL_OK) {
@@ -246,11 +250,13 @@ atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, i
 }
 
 atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
-                  const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
+                  const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias,
+                  const gemm_end *end) {
   if (K == 0) { /* an empty sum; libraries differ in what they do with it */
     for (int64_t i = 0; i < M; i++)
       for (int64_t j = 0; j < N; j++)
         C[i * ldc + j] = (beta ? C[i * ldc + j] : 0) + (bias ? bias[j] : 0);
+    gemm_end_run(end, 0, M, 0, N);
     return ATOLL_OK;
   }
   if (gemm_packs(way) && gemm_packed_serves(M, N)) {
@@ -263,15 +269,16 @@ atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, in
                             .ldc = ldc,
                             .beta = beta,
                             .bias = bias,
+                            .end = end,
                             .xsmm = way != GEMM_PACKED};
     return gemm_packed(threads, &g);
   }
-  return gemm_blocked(library_of(way), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+  return gemm_blocked(library_of(way), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias, end);
 }
 
 atoll_err cpu_gemm(int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                    const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias) {
-  return gemm_by(gemm_way(), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias);
+  return gemm_by(gemm_way(), threads, ta, tb, M, N, K, A, lda, B, ldb, beta, C, ldc, bias, NULL);
 }
 
 /* Rows of x or columns of them as libraries want them: 1 when `n` rows of `k` lie `*ld` apart, 2 when transposed; 0:

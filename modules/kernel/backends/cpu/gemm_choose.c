@@ -35,11 +35,11 @@ typedef struct layer {
 static atoll_err product(int way, int threads, int which, const layer *l) {
   switch (which) {
   case 0: /* y = x w' */
-    return gemm_by(way, threads, 0, 1, ROWS, COLUMNS, INNER, l->x, INNER, l->w, INNER, 0, l->y, COLUMNS, NULL);
+    return gemm_by(way, threads, 0, 1, ROWS, COLUMNS, INNER, l->x, INNER, l->w, INNER, 0, l->y, COLUMNS, NULL, NULL);
   case 1: /* x = y w */
-    return gemm_by(way, threads, 0, 0, ROWS, INNER, COLUMNS, l->y, COLUMNS, l->w, INNER, 0, l->x, INNER, NULL);
+    return gemm_by(way, threads, 0, 0, ROWS, INNER, COLUMNS, l->y, COLUMNS, l->w, INNER, 0, l->x, INNER, NULL, NULL);
   default: /* w = y' x */
-    return gemm_by(way, threads, 1, 0, COLUMNS, INNER, ROWS, l->y, COLUMNS, l->x, INNER, 0, l->w, INNER, NULL);
+    return gemm_by(way, threads, 1, 0, COLUMNS, INNER, ROWS, l->y, COLUMNS, l->x, INNER, 0, l->w, INNER, NULL, NULL);
   }
 }
 

@@ -5,6 +5,22 @@
 #include "atoll/gemm.h"
 #include "cpu_impl.h"
 
+/* What is done to rows m0 .. m0+m-1 and columns n0 .. n0+n-1 of C [R, C] once they are complete, by the thread that
+ * made them. */
+typedef struct gemm_end {
+  void (*run)(const struct gemm_end *e, int64_t m0, int64_t m, int64_t n0, int64_t n);
+  const struct atoll_linear_then *then; /* atoll/packed.h */
+  const void *z;
+  int64_t R, C;
+} gemm_end;
+/* As `run` (cpu.c). */
+void cpu_then(const gemm_end *e, int64_t m0, int64_t m, int64_t n0, int64_t n);
+void cpu_then_bf16(const gemm_end *e, int64_t m0, int64_t m, int64_t n0, int64_t n);
+static inline void gemm_end_run(const gemm_end *e, int64_t m0, int64_t m, int64_t n0, int64_t n) {
+  if (e)
+    e->run(e, m0, m, n0, n);
+}
+
 /* One sequential product of one library. Shapes as in cpu_gemm(). */
 typedef atoll_err (*gemm_call)(int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
                                const float *B, int64_t ldb, int beta, float *C, int64_t ldc);
@@ -27,14 +43,15 @@ enum {
 static inline int gemm_packs(int way) { return way != GEMM_ONEDNN && way != GEMM_OPENBLAS; }
 /* cpu_gemm() by one of atoll_gemm_library(). */
 atoll_err gemm_by(int way, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A, int64_t lda,
-                  const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
+                  const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias, const gemm_end *end);
 int gemm_rule(void);   /* the way for this processor when nothing was measured */
 int gemm_forced(void); /* ATOLL_TEST_GEMM says which */
 int gemm_way(void);    /* that is chosen */
 void gemm_use(const atoll_gemm_choice *c);
 const char *gemm_versions(void); /* of libraries and vectors; static */
 atoll_err gemm_blocked(gemm_call call, int threads, int ta, int tb, int64_t M, int64_t N, int64_t K, const float *A,
-                       int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias);
+                       int64_t lda, const float *B, int64_t ldb, int beta, float *C, int64_t ldc, const float *bias,
+                       const gemm_end *end);
 
 /* Element (i, k) of an operand lies at i outer + k inner elements; k is the index that is summed over. */
 typedef struct gemm_operand {
@@ -58,6 +75,7 @@ typedef struct gemm_product {
   const void *bias;   /* [N] or NULL */
   int xsmm;           /* tiles by libxsmm; C is f32 */
   const void *panels; /* of B, by gemm_panels_fill(); NULL: none */
+  const gemm_end *end;
 } gemm_product;
 
 /* A tile of libxsmm: panel a x panel b to C, overwritten. NULL: there is none. */

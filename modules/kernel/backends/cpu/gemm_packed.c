@@ -186,6 +186,8 @@ static void compute(const tiles *t, const gemm_product *g, const block *x) {
           fetch_next(t, x, j, (i - i0) / t->MR, parts(end - i0, t->MR));
         tile(t, g, x, i, j);
       }
+    if (x->last)
+      gemm_end_run(g->end, x->m0 + i0, end - i0, x->n0 + j0, least(x->n, j0 + step_n) - j0);
   }
 }
 

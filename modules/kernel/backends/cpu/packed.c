@@ -25,10 +25,11 @@ static gemm_operand operand(const void *w, int bf16, int64_t I, int back) {
 }
 
 typedef struct packed_args {
-  int threads, bf16, back, accumulate;
+  int threads, bf16, back, accumulate, ends;
   const void *from, *w, *panels, *b; /* from: x or dy */
   void *to;
   int64_t R, I, O;
+  atoll_linear_then then; /* where it ends in it */
 } packed_args;
 
 static atoll_err fill_task(void *args, void *stream) {
@@ -47,6 +48,7 @@ static atoll_err multiply_task(void *args, void *stream) {
   (void)stream;
   double began = kernel_profile_begin();
   int64_t N = a->back ? a->I : a->O, K = a->back ? a->O : a->I;
+  const gemm_end end = {a->bf16 ? cpu_then_bf16 : cpu_then, &a->then, a->to, a->R, N};
   const gemm_product g = {.M = a->R,
                           .N = N,
                           .K = K,
@@ -58,9 +60,17 @@ static atoll_err multiply_task(void *args, void *stream) {
                           .bf16_c = a->bf16,
                           .bias = a->b,
                           .xsmm = !a->bf16 && gemm_way() != GEMM_PACKED,
-                          .panels = a->panels};
-  atoll_err err = gemm_packed(a->threads, &g);
-  kernel_profile_end(began, a->back ? "packed_backward_input" : "packed_forward", a->R, a->I, a->O);
+                          .panels = a->panels,
+                          .end = a->ends ? &end : NULL};
+  /* without panels, as the kernels of these names do */
+  atoll_err err = a->panels || a->bf16 ? gemm_packed(a->threads, &g)
+                                       : gemm_by(gemm_way(), a->threads, 0, !a->back, a->R, N, K, a->from, K, a->w,
+                                                 a->I, a->accumulate, a->to, N, a->b, g.end);
+  kernel_profile_end(began,
+                     a->panels ? a->back ? "packed_backward_input" : "packed_forward"
+                     : a->back ? "linear_backward_input"
+                               : "linear_forward",
+                     a->R, a->I, a->O);
   return err;
 }
 
@@ -103,5 +113,54 @@ atoll_err atoll_packed_backward_input(const atoll_kernels *k, atoll_queue *q, co
     return k->linear_backward_input(q, dy, w, dx, R, I, O, accumulate);
   packed_args a = args_of(k, q, R, I, O, 1);
   a.from = dy, a.w = w, a.panels = panels, a.to = dx, a.accumulate = accumulate;
+  return atoll_queue_submit(q, multiply_task, &a, sizeof a);
+}
+
+/* ---- and what follows ---- */
+
+static int is_cpu(const atoll_kernels *k) {
+  return !strcmp(k->name, kernels_cpu.name) || !strcmp(k->name, kernels_cpu_bf16.name);
+}
+
+static atoll_err run_then(const atoll_kernels *k, atoll_queue *q, const void *z, int64_t R, int64_t C,
+                          const atoll_linear_then *t) {
+  switch (t->kind) {
+  case ATOLL_THEN_GELU:
+    return k->gelu_forward(q, z, t->y, R * C);
+  case ATOLL_THEN_GELU_ERF:
+    return k->gelu_erf_forward(q, z, t->y, R * C);
+  case ATOLL_THEN_GELU_BACKWARD:
+    return k->gelu_backward(q, z, t->x, t->y, R * C);
+  case ATOLL_THEN_GELU_ERF_BACKWARD:
+    return k->gelu_erf_backward(q, z, t->x, t->y, R * C);
+  case ATOLL_THEN_RESIDUAL:
+    return k->residual_forward(q, t->x, z, t->y, t->B, R / t->B * C, &t->drop);
+  }
+  return atoll_fail(ATOLL_USAGE, "what follows a product: %d is unknown", (int)t->kind);
+}
+
+atoll_err atoll_packed_forward_then(const atoll_kernels *k, atoll_queue *q, const void *x, const void *w,
+                                    const void *panels, const void *b, void *z, int64_t R, int64_t I, int64_t O,
+                                    const atoll_linear_then *then) {
+  if (!is_cpu(k)) {
+    ATOLL_TRY(atoll_packed_forward(k, q, x, w, panels, b, z, R, I, O));
+    return run_then(k, q, z, R, O, then);
+  }
+  packed_args a = args_of(k, q, R, I, O, 0);
+  a.from = x, a.w = w, a.panels = by_panels(k, panels, R, O) ? panels : NULL, a.b = b, a.to = z;
+  a.ends = 1, a.then = *then;
+  return atoll_queue_submit(q, multiply_task, &a, sizeof a);
+}
+
+atoll_err atoll_packed_backward_input_then(const atoll_kernels *k, atoll_queue *q, const void *dy, const void *w,
+                                           const void *panels, void *z, int64_t R, int64_t I, int64_t O,
+                                           const atoll_linear_then *then) {
+  if (!is_cpu(k)) {
+    ATOLL_TRY(atoll_packed_backward_input(k, q, dy, w, panels, z, R, I, O, 0));
+    return run_then(k, q, z, R, I, then);
+  }
+  packed_args a = args_of(k, q, R, I, O, 1);
+  a.from = dy, a.w = w, a.panels = by_panels(k, panels, R, I) ? panels : NULL, a.to = z;
+  a.ends = 1, a.then = *then;
   return atoll_queue_submit(q, multiply_task, &a, sizeof a);
 }

@@ -145,7 +145,7 @@ atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, 
     if (gemm_packs(which)) {
       err = gemm_packed(threads, &packed);
     } else if (r % 2 == 0) {
-      err = gemm_blocked(call, threads, 0, 1, M, N, K, A, K, B, K, 0, C, N, NULL);
+      err = gemm_blocked(call, threads, 0, 1, M, N, K, A, K, B, K, 0, C, N, NULL, NULL);
     } else {
       omp_set_num_threads(threads);
       err = call(0, 1, M, N, K, A, K, B, K, 0, C, N);
