@@ -173,10 +173,62 @@ static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct c
                                 : rt_text(em, "%s + %s * %s", sum, v[0], v[1]);
 }
 
+enum { LINE = 16 }; /* floats of a line of the caches */
+
+/* Blocks are read `times` places at a time, each for the length of the inner label only: too short for the processor to
+ * see where that leads. So the same elements of the next places are asked for. */
+static void fetch_next(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times) {
+  int64_t extent;
+  if (c->walk < 0 || repeated != c->walk || times == 1 || inner < 0 || c->o[c->blocks].dtype != ATOLL_F32 ||
+      !is_stride(c->label[inner].stride[c->blocks], "1") || !rt_is_const(c->label[inner].extent, &extent) ||
+      extent < LINE)
+    return;
+  const char *l = rt_text(em, "l%c", c->label[inner].name);
+  rt_open(em, "for (int64_t %s = 0; %s < %" PRId64 "; %s += %d)", l, l, extent, l, LINE);
+  for (int u = 0; u < times; u++)
+    rt_line(em, "RT_FETCH(block + %s);", contraction_at(em, c, c->blocks, repeated, times + u));
+  rt_close(em);
+}
+
+enum { WIDEST = 16 }; /* lanes: the most that RT_WIDTH may be */
+
+/* Whether whole vectors of floats are multiplied, wherever the text is compiled. */
+static int is_in_vectors(const atoll_rt *x, const struct contraction *c, int inner) {
+  int64_t extent;
+  int floats = rt_is_single(x->dtype) && rt_is_const(c->label[inner].extent, &extent) && extent % WIDEST == 0;
+  for (int k = 0; k < 2; k++)
+    floats = floats && c->o[k].dtype == ATOLL_F32 && (c->o[k].kind == RT_MEMORY || c->o[k].kind == RT_BLOCKS);
+  return floats;
+}
+
+/* Sums over the inner label, for `times`, which are one or AT_ONCE, values of label `repeated` at once. */
+static void innermost_vectors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times, int w) {
+  const char *l = rt_text(em, "l%c", c->label[inner].name);
+  rt_line(em, "rt_vector sum[%d] = {};", times);
+  rt_open(em, "for (int64_t %s = 0; %s < %s; %s += RT_WIDTH)", l, l, rt_size(em, c->label[inner].extent), l);
+  for (int u = 0; u < times; u++)
+    rt_line(em, "sum[%d] += rt_vector_at(&%s) * rt_vector_at(&%s);", u, contraction_element(em, c, 0, repeated, u),
+            contraction_element(em, c, 1, repeated, u));
+  rt_close(em);
+  if (times == 1) {
+    rt_line(em, "t%d[%s] += rt_fold(sum[0]);", w, contraction_at(em, c, 2, repeated, 0));
+    return;
+  }
+  rt_line(em, "float folded[%d];", times);
+  rt_line(em, "rt_fold4(sum, folded);");
+  for (int u = 0; u < times; u++)
+    rt_line(em, "t%d[%s] += folded[%d];", w, contraction_at(em, c, 2, repeated, u), u);
+}
+
 /* The innermost loop, for `times` values of label `repeated` at once. */
 static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
                       int times, int w) {
   const char *reduced = NULL, *sum[8], *to[8], *factor[8] = {NULL};
+  fetch_next(em, c, inner, repeated, times);
+  if (dot && is_in_vectors(x, c, inner)) {
+    innermost_vectors(em, c, inner, repeated, times, w);
+    return;
+  }
   for (int u = 0; u < times; u++) {
     to[u] = rt_text(em, "t%d[%s]", w, contraction_at(em, c, 2, repeated, u));
     sum[u] = dot ? rt_text(em, "sum%d", u) : to[u];

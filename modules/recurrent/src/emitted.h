@@ -71,8 +71,10 @@ struct rt_run {
 
 #if defined __GNUC__
 #define RT_LIKELY(x) __builtin_expect(!!(x), 1)
+#define RT_FETCH(p)  __builtin_prefetch(p)
 #else
 #define RT_LIKELY(x) (x)
+#define RT_FETCH(p)  ((void)(p))
 #endif
 
 /* ---- parts of a text, of which a translation unit may have some only ---- */
@@ -147,6 +149,73 @@ static inline double rt_whole(double v) { return isfinite(v) ? trunc(v) : 0; }
 #define RT_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define RT_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* Sums of products of neighbouring elements. Compilers add up what such a loop reduces one lane after the other; here
+ * four sums are folded together, in the order in which one is, so that a result does not depend on its neighbours. */
+#if defined __CUDACC__ || !defined __GNUC__
+#define RT_WIDTH 1
+typedef float rt_vector;
+static inline rt_vector rt_vector_at(const float *p) { return *p; }
+static inline float rt_fold(rt_vector v) { return v; }
+static inline void rt_fold4(const rt_vector v[4], float *s) {
+  for (int i = 0; i < 4; i++)
+    s[i] = v[i];
+}
+#else
+#if defined __AVX512F__
+#define RT_WIDTH 16
+#elif defined __AVX__
+#define RT_WIDTH 8
+#else
+#define RT_WIDTH 4
+#endif
+typedef float rt_vector __attribute__((vector_size(4 * RT_WIDTH)));
+typedef float rt_vector_any __attribute__((vector_size(4 * RT_WIDTH), aligned(4), may_alias));
+typedef float rt_four __attribute__((vector_size(16)));
+typedef int32_t rt_pick __attribute__((vector_size(16)));
+#if defined __clang__
+#define RT_PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define RT_PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (rt_pick){i, j, k, l})
+#endif
+
+static inline rt_vector rt_vector_at(const float *p) { return *(const rt_vector_any *)p; }
+
+/* Lanes four apart. */
+static inline rt_four rt_quarters(rt_vector v) {
+#if RT_WIDTH == 4
+  return v;
+#elif defined __clang__ || __GNUC__ >= 12
+#if RT_WIDTH == 16
+  typedef float half __attribute__((vector_size(32)));
+  half h = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+           __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  rt_vector h = v;
+#endif
+  return __builtin_shufflevector(h, h, 0, 1, 2, 3) + __builtin_shufflevector(h, h, 4, 5, 6, 7);
+#else
+  rt_four q[RT_WIDTH / 4];
+  memcpy(q, &v, sizeof q);
+  return RT_WIDTH == 16 ? (q[0] + q[2 % (RT_WIDTH / 4)]) + (q[1] + q[3 % (RT_WIDTH / 4)]) : q[0] + q[1];
+#endif
+}
+
+static inline void rt_fold4(const rt_vector v[4], float *s) {
+  rt_four q[4], a, b, r;
+  for (int i = 0; i < 4; i++)
+    q[i] = rt_quarters(v[i]);
+  a = RT_PICK(q[0], q[1], 0, 4, 1, 5) + RT_PICK(q[0], q[1], 2, 6, 3, 7);
+  b = RT_PICK(q[2], q[3], 0, 4, 1, 5) + RT_PICK(q[2], q[3], 2, 6, 3, 7);
+  r = RT_PICK(a, b, 0, 1, 4, 5) + RT_PICK(a, b, 2, 3, 6, 7);
+  memcpy(s, &r, sizeof r);
+}
+
+static inline float rt_fold(rt_vector v) {
+  rt_four q = rt_quarters(v);
+  return (q[0] + q[2]) + (q[1] + q[3]);
+}
 #endif
 
 /* exp by 2^n and a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of Cephes): 2 units in the last place. */
