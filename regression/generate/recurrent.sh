@@ -14,7 +14,7 @@ run mpi 1 "$(atoll atoll-train)" job.yaml
 printf 'In the beginning\nAnd\nthe LORD\n' >prompts
 # Of its 12 pairs per head, some keep their frequency, some are divided, and some lie between.
 sed -e 's/^model:.*/model: {family: llama, layers: 3, width: 96, heads: 4, kv_heads: 2, vocab: 256, context: 128, untied: true,\n  rope_theta: 500, rope_factor: 8, rope_low: 1, rope_high: 4, rope_context: 32}/' \
-  -e 's/dir: a/dir: llama/' job.yaml >llama.yaml
+  -e 's/steps: 6, learning_rate: 3e-3/steps: 16, learning_rate: 1e-2/' -e 's/dir: a/dir: llama/' job.yaml >llama.yaml
 run mpi 1 "$(atoll atoll-train)" llama.yaml
 of=a
 generate() { # NAME ARGUMENTS...
@@ -61,19 +61,19 @@ python3 - <<'P' || fail 'the texts'
 import json
 def load(name):
     return json.load(open(name))
-def same(a, b):
+def same(a, b, part=1e-3):
     for x, y in zip(load(a)["texts"], load(b)["texts"]):
         assert x["tokens"] == y["tokens"], (a, b, x["text"], y["text"])
         for p, q in zip(x["probabilities"], y["probabilities"]):
-            assert abs(p - q) <= 1e-3 * p, (a, b, p, q)
+            assert abs(p - q) <= part * p, (a, b, p, q)
 for other in ("recurrent", "single", "window", "block", "placed", "offload", "placed_offload"):
     same("plain", other)
 same("drawn", "drawn_recurrent")
 same("plain_short", "short")
 for other in ("recurrent", "window", "block"):
-    same("llama_plain", "llama_" + other)
-same("llama_drawn", "llama_drawn_recurrent")
-same("llama_plain_short", "llama_short")
+    same("llama_plain", "llama_" + other, 1e-4) # 1e-6 apart; without the scaling 9e-4
+same("llama_drawn", "llama_drawn_recurrent", 1e-4)
+same("llama_plain_short", "llama_short", 1e-4)
 assert load("short")["texts"][0]["probabilities"] != load("plain")["texts"][0]["probabilities"]
 short, whole = (load(f)["bytes_per_rank"]["activation"] for f in ("short", "recurrent"))
 assert short < whole, (short, whole)

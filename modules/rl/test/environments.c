@@ -55,6 +55,35 @@ static void the_grid_has_a_shortest_way(void **state) {
   atoll_rl_env_close(&e);
 }
 
+/* A state of any width that goes by a formula, and episodes without an end. */
+static void the_near_free_one_goes_by_its_formula(void **state) {
+  enum { WIDTH = 6, COPIES = 3 };
+  (void)state;
+  const atoll_rl_env *e = NULL;
+  float s[COPIES * WIDTH], part[WIDTH], result[COPIES * (WIDTH + 2)];
+  const int32_t action[COPIES] = {0, 1, 0};
+  assert_ok(atoll_rl_env_open("free", WIDTH, &e));
+  assert_true(e->state == WIDTH && e->observation == WIDTH && e->actions == 2 && e->endless && e->limit == 0);
+  assert_int_equal(e->start(e, 0, COPIES, NULL, s), 0);
+  assert_int_equal(e->start(e, 2, 1, NULL, part), 0); /* by environments' numbers, whoever has them */
+  assert_memory_equal(part, s + 2 * WIDTH, sizeof part);
+  for (int k = 0; k < COPIES * WIDTH; k++)
+    assert_true(s[k] >= -0.5f && s[k] < 0.5f && (k == 0 || s[k] != s[k - 1]));
+  assert_int_equal(e->step(e, COPIES, s, action, result), 0);
+  for (int b = 0; b < COPIES; b++) {
+    const float *after = result + b * (WIDTH + 2);
+    double squares = 0;
+    for (int k = 0; k < WIDTH; k++) {
+      const double want = 0.9 * s[b * WIDTH + k] + (action[b] ? 0.1 : -0.1);
+      assert_true(fabs(after[k] - want) < 1e-6);
+      squares += want * want;
+    }
+    assert_true(fabs(after[WIDTH] - (1 - squares / WIDTH)) < 1e-6);
+    assert_true(after[WIDTH + 1] == 0);
+  }
+  atoll_rl_env_close(&e);
+}
+
 static void names_and_files_are_checked(void **state) {
   (void)state;
   const atoll_rl_env *e = NULL;
@@ -118,6 +147,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(poles_fall_unless_balanced),
       cmocka_unit_test(the_grid_has_a_shortest_way),
+      cmocka_unit_test(the_near_free_one_goes_by_its_formula),
       cmocka_unit_test(names_and_files_are_checked),
       cmocka_unit_test(what_they_give_is_checked),
   };
