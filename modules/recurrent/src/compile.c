@@ -51,6 +51,7 @@ typedef struct pass {
 PASS(cases)
 PASS(domains)
 PASS(simplify)
+PASS(scans)
 PASS(lift)
 PASS(pads)
 PASS(groups)
@@ -68,13 +69,14 @@ static atoll_err run_tile(rt_graph *g, const atoll_rec_params *p) {
 static atoll_err run_vectorize(rt_graph *g, const atoll_rec_params *p) { return rt_pass_vectorize(g, p->vectorize); }
 
 static const pass passes[] = {
-    {"cases", 0, run_cases},       {"domains", 0, run_domains}, {"gradients", 0, run_gradients},
-    {"simplify", 1, run_simplify}, {"tile", 1, run_tile},       {"vectorize", 1, run_vectorize},
-    {"lift", 1, run_lift},         {"pads", 1, run_pads},       {"groups", 1, run_groups},
+    {"cases", 0, run_cases},         {"domains", 0, run_domains}, {"gradients", 0, run_gradients},
+    {"simplify", 1, run_simplify},   {"tile", 1, run_tile},       {"scans", 1, run_scans},
+    {"vectorize", 1, run_vectorize}, {"lift", 1, run_lift},       {"pads", 1, run_pads},
+    {"groups", 1, run_groups},
 };
 enum { PASSES = sizeof passes / sizeof *passes };
 
-const char *atoll_rec_passes(void) { return "simplify,tile,vectorize,lift,pads,groups,donate"; }
+const char *atoll_rec_passes(void) { return "simplify,tile,scans,vectorize,lift,pads,groups,donate"; }
 
 void atoll_rec_params_init(atoll_rec_params *p) { memset(p, 0, sizeof *p); }
 

@@ -19,6 +19,8 @@ atoll_err rt_pass_simplify(rt_graph *g);
 int rt_compose(rt_graph *g, const rt_edge *e, const atoll_rt *m, const rt_edge *f, rt_edge *out);
 /* Dimensions, separated by commas (NULL: none), become leading axes where that is possible; each ends with simplify. */
 atoll_err rt_pass_vectorize(rt_graph *g, const char *dims);
+/* Sums and maxima over all of the past or future become recurrences; ends with simplify. */
+atoll_err rt_pass_scans(rt_graph *g);
 /* Sums over whole dimensions become running sums; ends with simplify. */
 atoll_err rt_pass_lift(rt_graph *g);
 /* Attention over slices as recurrences over blocks of so many positions (0: not); ends with simplify. Blocks of the

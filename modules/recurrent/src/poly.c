@@ -447,13 +447,15 @@ static atoll_err converted(isl_ctx *ctx, rt_graph *g, isl_ast_expr *expr, int bo
   return ATOLL_OK;
 }
 
-static isl_ast_build *build(isl_ctx *ctx, const rt_graph *g) {
-  return isl_ast_build_from_context(rt_poly_context(ctx, g));
+/* Knows all parameters of what it is for (space: taken): isl 0.25 leaves those that a build does not know out of the
+ * remainders that it prints. */
+static isl_ast_build *build(isl_ctx *ctx, const rt_graph *g, isl_space *space) {
+  return isl_ast_build_from_context(isl_set_align_params(rt_poly_context(ctx, g), space));
 }
 
 atoll_err rt_poly_value(rt_graph *g, isl_pw_aff *pa, const atoll_sym **out) {
   isl_ctx *ctx = isl_pw_aff_get_ctx(pa);
-  isl_ast_build *b = build(ctx, g);
+  isl_ast_build *b = build(ctx, g, isl_space_params(isl_pw_aff_get_space(pa)));
   isl_ast_expr *e = isl_ast_build_expr_from_pw_aff(b, isl_pw_aff_copy(pa));
   isl_ast_build_free(b);
   return converted(ctx, g, e, 0, out);
@@ -461,7 +463,7 @@ atoll_err rt_poly_value(rt_graph *g, isl_pw_aff *pa, const atoll_sym **out) {
 
 atoll_err rt_poly_parameter_condition(rt_graph *g, isl_set *set, const atoll_sym **out) {
   isl_ctx *ctx = isl_set_get_ctx(set);
-  isl_ast_build *b = build(ctx, g);
+  isl_ast_build *b = build(ctx, g, isl_space_params(isl_set_get_space(set)));
   isl_ast_expr *e = isl_ast_build_expr_from_set(b, isl_set_copy(set));
   isl_ast_build_free(b);
   return converted(ctx, g, e, 1, out);

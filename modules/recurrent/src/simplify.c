@@ -242,6 +242,47 @@ static int pick_repeated(atoll_rt *x) {
   return 1;
 }
 
+/* Whether a reshape only puts axes of extent 1 in front, which a repetition does by itself. */
+static int adds_leading_axes(const atoll_rt *x) {
+  const atoll_sym *shape[RT_AXES];
+  const int axes = x->op == RT_RESHAPE ? rt_view_shape(x->g, &x->in[0], shape) : -1, more = x->axes - axes;
+  int64_t extent;
+  if (axes < 0 || more < 0 || memcmp(shape, x->shape + more, (size_t)axes * sizeof *shape) != 0)
+    return 0;
+  for (int k = 0; k < more; k++)
+    if (!rt_is_const(x->shape[k], &extent) || extent != 1)
+      return 0;
+  return 1;
+}
+
+/* The sum, over a slice, of one element of what was repeated is the sum of what was repeated: so is the gradient of a
+ * sum over the past one over the future. */
+static int sum_of_repeated(atoll_rt *x) {
+  rt_graph *g = x->g;
+  const rt_edge *e = &x->in[0];
+  if (x->op != RT_PICK || x->axis != 1 || x->expr || rt_slices(g, e) != 1)
+    return 0;
+  const atoll_rt *y = rt_src(g, e);
+  const atoll_sym *shape[RT_AXES];
+  rt_edge through;
+  if (y->op != RT_EXPAND || !rt_compose(g, e, y, &y->in[0], &through))
+    return 0;
+  const atoll_rt *r = rt_src(g, &through);
+  const rt_edge reshaped = through;
+  if (adds_leading_axes(r) && !rt_compose(g, &reshaped, r, &r->in[0], &through))
+    return 0;
+  if (rt_src(g, &through)->axes != x->axes || rt_view_shape(g, &through, shape) != x->axes + 1)
+    return 0;
+  if (memcmp(shape + 1, x->shape, (size_t)x->axes * sizeof *shape) != 0)
+    return 0;
+  x->op = RT_SUM;
+  x->axis = 0;
+  x->in[0] = through;
+  x->picks = 0;
+  memset(x->start, 0, sizeof x->start);
+  return 1;
+}
+
 /* x of scalars, where x and its operands are scalars that were repeated: computed once, then repeated. */
 static int expand_last(atoll_rt *x) {
   rt_graph *g = x->g;
@@ -446,8 +487,8 @@ static int algebra(rt_graph *g) {
     atoll_rt *x = g->node[i];
     if (x)
       changed |= drop_neutral(x) || expand_last(x) || repeat_directly(x) || merge_chain(x) || pick_repeated(x) ||
-                 sum_of_einsum(x) || sum_at_source(x) || sum_of_permute(x) || einsum_of_permute(x) || drop_permute(x) ||
-                 read_scalar(x) || fold_constants(x);
+                 sum_of_repeated(x) || sum_of_einsum(x) || sum_at_source(x) || sum_of_permute(x) ||
+                 einsum_of_permute(x) || drop_permute(x) || read_scalar(x) || fold_constants(x);
   }
   return changed;
 }

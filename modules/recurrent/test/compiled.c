@@ -40,12 +40,7 @@ static int units_of(const atoll_rec_program *p) {
 }
 
 static int puts_away(const atoll_rec_program *p, const atoll_rec_binding *b, int n) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *f = open_memstream(&text, &size);
-  assert_non_null(f);
-  assert_ok(atoll_rec_report(p, b, n, f));
-  fclose(f);
+  char *text = test_report(p, b, n);
   int found = strstr(text, "put away between uses") != NULL;
   free(text);
   return found;

@@ -63,12 +63,7 @@ static int bindings(atoll_rec_binding *b) {
 
 /* Whether attention goes over blocks of t. */
 static int has_blocks(const atoll_rec_program *p) {
-  char *text = NULL;
-  size_t n = 0;
-  FILE *f = open_memstream(&text, &n);
-  assert_non_null(f);
-  atoll_rec_program_print(p, f);
-  fclose(f);
+  char *text = test_print(p);
   int found = strstr(text, "tj=") != NULL;
   free(text);
   return found;
@@ -158,14 +153,9 @@ static atoll_rec *wide_head(const char *index, test_log *log) {
 
 /* Bytes that the report says a value takes: "name ... , N bytes". */
 static int64_t reported_bytes(const atoll_rec_program *p, const atoll_rec_binding *b, int n, const char *name) {
-  char *text = NULL;
-  size_t size = 0;
-  FILE *f = open_memstream(&text, &size);
-  assert_non_null(f);
-  assert_ok(atoll_rec_report(p, b, n, f));
-  fclose(f);
-  char *line = strstr(text, name) /* of the list after graph and schedule */,
-       *end = line ? strstr(line, " bytes") : NULL;
+  char *text = test_report(p, b, n);
+  char *line = strstr(text, name); /* of the list after graph and schedule */
+  char *end = line ? strstr(line, " bytes") : NULL;
   assert_non_null(end);
   while (end[-1] != ' ')
     end--;
@@ -213,14 +203,11 @@ static void programs_do_not_grow_with_layers(void **state) {
   size_t length[2];
   for (int k = 0; k < 2; k++) {
     static test_log log;
-    char *text = NULL;
     atoll_rec_program *p = NULL;
     atoll_rec *c = llama(k ? 64 : 4, 1, &log);
     assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = "b", .least = 64, .compiler = ""}, &p));
-    FILE *f = open_memstream(&text, &length[k]);
-    assert_non_null(f);
-    atoll_rec_program_print(p, f);
-    fclose(f);
+    char *text = test_print(p);
+    length[k] = strlen(text);
     free(text);
     atoll_rec_program_destroy(&p);
     atoll_rec_destroy(&c);

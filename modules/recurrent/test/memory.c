@@ -23,13 +23,8 @@ static int64_t peak_of(atoll_rec *c, const atoll_rec_params *params, int64_t T, 
   int64_t peak = 0;
   assert_ok(atoll_rec_compile(c, params, &p));
   assert_ok(atoll_rec_peak_bytes(p, &b, 1, &peak));
-  if (report) {
-    size_t n = 0;
-    FILE *f = open_memstream(report, &n);
-    assert_non_null(f);
-    assert_ok(atoll_rec_report(p, &b, 1, f));
-    fclose(f);
-  }
+  if (report)
+    *report = test_report(p, &b, 1);
   atoll_rec_program_destroy(&p);
   return peak;
 }

@@ -91,17 +91,12 @@ static int count(const char *text, const char *what) {
 /* What the program prints after its passes. */
 static void run(builder *make, int64_t bound, const char *compiler, test_log *log, int *pads, int *cases) {
   const atoll_rec_binding b[] = {{"x", 0, numbers}, {"w", 0, weights}, {"T", T, NULL}};
-  char *text = NULL;
-  size_t n = 0;
-  FILE *out = open_memstream(&text, &n);
   atoll_rec *c = build(make, bound, log);
   atoll_rec_program *p = NULL;
   int64_t peak, most;
-  assert_non_null(out);
   assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = compiler}, &p));
   assert_int_equal(strncmp(atoll_rec_engine(p), "compiled", 8) == 0, compiler == NULL);
-  assert_ok(atoll_rec_report(p, b, 3, out));
-  fclose(out);
+  char *text = test_report(p, b, 3);
   *pads = count(text, "padded with");
   assert_int_equal(count(text, "\npads 32 bytes\n"), *pads); /* N f64 */
   *cases = count(text, "= MERGE");

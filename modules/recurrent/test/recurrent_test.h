@@ -43,6 +43,30 @@ static inline atoll_err test_collect(void *user, const int64_t *point, const ato
   return ATOLL_OK;
 }
 
+/* What is known of a program, as text: owned by the caller. (Inlined, GCC 12 takes the text for its pointer, which ends
+ * with the function.) */
+static __attribute__((noinline, unused)) char *test_report(const atoll_rec_program *p, const atoll_rec_binding *b,
+                                                           int n) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  assert_non_null(f);
+  assert_ok(atoll_rec_report(p, b, n, f));
+  assert_int_equal(fclose(f), 0);
+  return text;
+}
+
+/* Graph and schedule alone. */
+static __attribute__((noinline, unused)) char *test_print(const atoll_rec_program *p) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  assert_non_null(f);
+  atoll_rec_program_print(p, f);
+  assert_int_equal(fclose(f), 0);
+  return text;
+}
+
 static inline atoll_rec *test_context(void) {
   atoll_rec *c = NULL;
   assert_int_equal(atoll_rec_create(7, &c), ATOLL_OK);
