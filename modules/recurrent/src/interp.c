@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tree.h"
+
 typedef struct instance {
   struct instance *next;
   int node;
@@ -25,6 +27,8 @@ struct rt_interp {
   instance **bucket;
   int64_t bytes, peak;
   char *gives, *takes; /* per node: a donation is under way from it, to it */
+  const char *kept;    /* per node: its values are stored; NULL: all are, each by itself */
+  rt_blocks *blocks;
 };
 
 /* ---- the table ---- */
@@ -85,6 +89,28 @@ static instance *enter(rt_interp *it, const atoll_rt *x, const int64_t *point) {
 
 static int64_t bytes_of(const rt_value *v) { return v->count * (int64_t)atoll_dtype_bytes(v->dtype); }
 
+void rt_interp_count(rt_interp *it, const rt_members *m, rt_blocks *blocks) {
+  it->kept = m ? m->kept : NULL;
+  it->blocks = blocks;
+}
+
+/* A value comes into memory (sign 1) or leaves it (-1): with it, its block. */
+static atoll_err count(rt_interp *it, const atoll_rt *x, const int64_t *point, const rt_value *v, int sign) {
+  int64_t bytes = bytes_of(v);
+  int changes = 1;
+  if (rt_is_free(x) || (it->kept && !it->kept[x->id]))
+    return ATOLL_OK;
+  if (it->blocks) {
+    ATOLL_TRY(rt_blocks_count(it->blocks, x, point, it->bound, sign, &changes));
+    bytes *= it->blocks->block[x->id].size;
+  }
+  if (changes)
+    it->bytes += sign * bytes;
+  if (it->bytes > it->peak)
+    it->peak = it->bytes;
+  return ATOLL_OK;
+}
+
 atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
   instance **p = find(it, x, point), *e = *p;
   char label[96], at[128];
@@ -92,7 +118,7 @@ atoll_err rt_interp_free(rt_interp *it, const atoll_rt *x, const int64_t point[R
     return atoll_fail(ATOLL_INTERNAL, "free of %s%s, which is not there", rt_label(x, label, sizeof label),
                       rt_point_text(x, point, at, sizeof at));
   if (!it->gives[x->id])
-    it->bytes -= bytes_of(&e->value);
+    ATOLL_TRY(count(it, x, point, &e->value, -1));
   it->gives[x->id] = 0;
   it->count--;
   *p = e->next;
@@ -120,10 +146,7 @@ static atoll_err move(rt_interp *it, const atoll_rt *x, const int64_t *point, in
   double *data = back ? e->away : e->value.data;
   e->away = back ? NULL : data;
   e->value.data = back ? data : NULL;
-  it->bytes += back ? bytes_of(&e->value) : -bytes_of(&e->value);
-  if (it->bytes > it->peak)
-    it->peak = it->bytes;
-  return ATOLL_OK;
+  return count(it, x, point, &e->value, back ? 1 : -1);
 }
 
 atoll_err rt_interp_offload(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
@@ -523,11 +546,9 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
     return err != ATOLL_OK || x->op == RT_SINK ? err : atoll_fail(ATOLL_NOMEM, "no memory for an instance");
   }
   e->value = y;
-  if (!rt_is_free(x) && !it->takes[x->id])
-    it->bytes += bytes_of(&y);
+  if (!it->takes[x->id])
+    ATOLL_TRY(count(it, x, point, &y, 1));
   it->takes[x->id] = 0;
-  if (it->bytes > it->peak)
-    it->peak = it->bytes;
   return ATOLL_OK;
 }
 

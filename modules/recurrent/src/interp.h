@@ -15,6 +15,8 @@ typedef struct rt_value {
 } rt_value;
 
 typedef struct rt_interp rt_interp;
+struct rt_members;
+struct rt_blocks;
 
 /* The graph and the bindings are borrowed until destroy. */
 atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out);
@@ -35,6 +37,9 @@ atoll_err rt_interp_offload(rt_interp *it, const atoll_rt *x, const int64_t poin
 atoll_err rt_interp_fetch(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
 /* NULL when it is not there. */
 const rt_value *rt_interp_value(const rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]);
+/* From now on values count as a schedule stores them: those that leave their groups, in blocks (borrowed); NULL: each
+ * by itself, as at first. */
+void rt_interp_count(rt_interp *it, const struct rt_members *m, struct rt_blocks *blocks);
 /* Bytes of the values held now and at most, as their types have them. */
 int64_t rt_interp_bytes(const rt_interp *it);
 int64_t rt_interp_peak(const rt_interp *it);

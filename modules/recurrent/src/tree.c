@@ -379,8 +379,14 @@ atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree,
   struct execution a = {.it = it, .g = g, .away = away};
   rt_env env = {{0}, {0}, {0}, {0}};
   memcpy(env.bound, rt_interp_bounds(it), sizeof env.bound);
+  rt_blocks blocks = {.g = g};
   ATOLL_TRY(rt_members_create(g, &a.m));
-  atoll_err err = rt_tree_walk(g, tree, &env, execute, &a);
+  atoll_err err = rt_blocks_create(g, &blocks);
+  rt_interp_count(it, &a.m, &blocks);
+  if (err == ATOLL_OK)
+    err = rt_tree_walk(g, tree, &env, execute, &a);
+  rt_interp_count(it, NULL, NULL);
+  rt_blocks_destroy(&blocks);
   rt_members_destroy(&a.m);
   return err;
 }

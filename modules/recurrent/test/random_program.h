@@ -84,9 +84,12 @@ static inline random_tensor random_window(random_program *p) {
   random_tensor a = random_any(p);
   if (!a.t)
     return (random_tensor){atoll_rt_cos(a.x), a.vector, 0, a.b, a.l};
-  int k = random_below(p, 6);
-  atoll_rt *v = atoll_rt_at(a.x, windows[k]), *own = a.x;
-  a.t = k != 4;
+  char index[64];
+  const int k = random_below(p, 6), layers = a.l, elsewhere = a.l && random_below(p, 3) == 0;
+  (void)snprintf(index, sizeof index, "%s%s", windows[k], elsewhere ? ",l=t%3" : "");
+  atoll_rt *v = atoll_rt_at(a.x, index), *own = a.x;
+  a.t = k != 4 || elsewhere;
+  a.l = layers && !elsewhere;
   switch (random_below(p, 6)) {
   case 0:
     a.x = atoll_rt_dsum(v, 0.6);
@@ -99,8 +102,9 @@ static inline random_tensor random_window(random_program *p) {
     break;
   case 3: /* attention, which may become one over blocks */
     a.t = 1;
+    a.l = layers;
     v = a.vector ? atoll_rt_einsum("d,nd->n", own, v) : atoll_rt_mul(own, v);
-    a.x = atoll_rt_einsum(a.vector ? "n,nd->d" : "n,n->", atoll_rt_softmax(v, 0), atoll_rt_at(own, windows[k]));
+    a.x = atoll_rt_einsum(a.vector ? "n,nd->d" : "n,n->", atoll_rt_softmax(v, 0), atoll_rt_at(own, index));
     break;
   case 4: /* the same with the values first */
     a.x = atoll_rt_einsum(a.vector ? "nd,n->d" : "n,n->", v,

@@ -85,7 +85,7 @@ static int64_t peak_of(scan *f, int64_t T, int known, const char *passes, const 
   static test_log expected, got;
   const atoll_rec_binding b[] = {{"x", 0, numbers}, {"T", T, NULL}};
   atoll_rec_program *p = NULL;
-  int64_t peak;
+  int64_t peak, most;
   memset(&expected, 0, sizeof expected);
   memset(&got, 0, sizeof got);
   atoll_rec *c = make(f, known ? T : 0, &expected);
@@ -95,6 +95,8 @@ static int64_t peak_of(scan *f, int64_t T, int known, const char *passes, const 
   assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.passes = passes, .compiler = compiler}, &p));
   assert_ok(atoll_rec_run(p, b, 2));
   assert_ok(atoll_rec_peak_bytes(p, b, 2, &peak));
+  assert_ok(atoll_rec_last_peak(p, &most));
+  assert_int_equal(peak, most);
   assert_true(expected.n > 0);
   assert_int_equal(expected.n, got.n);
   for (int i = 0; i < got.n; i++)

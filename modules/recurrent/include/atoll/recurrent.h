@@ -309,11 +309,11 @@ ATOLL_API const char *atoll_rec_engine(const atoll_rec_program *program);
 /** Executes the schedule. Errors as of atoll_rec_interpret(). The results of a program depend on its bindings alone;
  * compiled and interpreted ones agree but for rounding: see atoll_rec_params.flags. */
 ATOLL_API atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
-/** Most bytes that values (not inputs) occupy at any time of a run, pads among them, exactly, by walking the schedule.
- */
+/** Most bytes that values occupy at any time of a run, exactly, by walking the schedule: in blocks where values are
+ * stored in blocks, pads among them; without inputs, and without the workspace of the statement at hand. */
 ATOLL_API atoll_err atoll_rec_peak_bytes(const atoll_rec_program *program, const atoll_rec_binding *bindings, int n,
                                          int64_t *peak);
-/** The same as counted by the last run that succeeded; USAGE before one. */
+/** The same as counted by the last run that succeeded, interpreted or not; USAGE before one. */
 ATOLL_API atoll_err atoll_rec_last_peak(const atoll_rec_program *program, int64_t *peak);
 
 /** Graph, schedule, and one line for each tensor that is stored: name, type and shape, where it lives ("one", "ring of
