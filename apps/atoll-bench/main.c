@@ -34,6 +34,7 @@ static const atoll_cli_flag flags[] = {
     {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
     {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9."},
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
+    {"rows", "M", "mlp: of chains; default 256 and 1024."},
     {"shape", "MxKxNxP,...", "mlp: only these shapes; more widths make a longer chain."},
     {"gated", NULL, "mlp: layers but the last have two matrices and a SiLU gate, as the MLP of Llama."},
     {"seconds", "N", "mlp: spent on the turns of a shape; default 5, and no fewer than --repeats turns."},

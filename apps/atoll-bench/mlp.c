@@ -626,11 +626,13 @@ static atoll_err run_named(const atoll_cli *cli, world *w, const char *text, jso
 }
 
 static atoll_err run_chains(const atoll_cli *cli, world *w, int layers, json_t *rows, int *identical) {
-  for (int64_t M = 256; M <= 1024; M *= 4) {
+  int64_t only;
+  ATOLL_TRY(bench_count(cli, "rows", 0, 1, 1 << 20, &only));
+  for (int64_t M = only ? only : 256; M <= (only ? only : 1024); M *= 4) {
     shape s = {.layers = layers, .M = M};
     for (int l = 0; l <= layers; l++)
       s.width[l] = 1024;
-    ATOLL_TRY(next_shape(cli, w, &s, M == 256, rows, identical));
+    ATOLL_TRY(next_shape(cli, w, &s, only || M == 256, rows, identical));
   }
   return ATOLL_OK;
 }

@@ -113,6 +113,8 @@ int main(int argc, char **argv) {
     problem(9, 2, (const int64_t[]){5, 7, 0}, ATOLL_ACTIVATION_RELU, claims);
     problem(33, 1, (const int64_t[]){301, 290}, ATOLL_ACTIVATION_RELU, claims);
     problem(70, 5, (const int64_t[]){40, 300, 17, 520, 260, 31}, ATOLL_ACTIVATION_GELU, claims);
+    problem(40, 4, (const int64_t[]){40, 300, 60, 290, 70}, ATOLL_ACTIVATION_RELU, claims);
+    problem(40, 8, (const int64_t[]){40, 300, 257, 64, 100, 290, 33, 270, 50}, ATOLL_ACTIVATION_GELU, claims);
     problem(61, 2, (const int64_t[]){67, 601, 93}, ATOLL_ACTIVATION_GELU_ERF, claims);
     problem(61, 2, (const int64_t[]){331, 601, 93}, ATOLL_ACTIVATION_SWIGLU, claims);
     problem(9, 2, (const int64_t[]){5, 0, 3}, ATOLL_ACTIVATION_SWIGLU, claims);
