@@ -120,9 +120,10 @@ static json_t *summary(const report *r, json_t *const *part, int size, int64_t n
   const team_report *team = r->team;
   if (root && team)
     json_object_set_new(root, "together",
-                        json_pack("{s:i,s:i,s:i,s:i,s:f,s:f}", "ranks", team->ranks, "shapes", team->of.shapes,
-                                  "shared", team->of.shared, "remembered", team->of.remembered, "alone_seconds",
-                                  team->of.alone, "chosen_seconds", team->of.chosen));
+                        json_pack("{s:i,s:i,s:i,s:i,s:i,s:f,s:f}", "ranks", team->ranks, "shapes", team->of.shapes,
+                                  "shared", team->of.shared, "pipelined", team->of.pipelined, "remembered",
+                                  team->of.remembered, "alone_seconds", team->of.alone, "chosen_seconds",
+                                  team->of.chosen));
   if (root && memory > 0) {
     json_object_set_new(root, "memory_bytes_per_second", json_real(memory));
     json_object_set_new(root, "memory_fraction", json_real(rate / memory));

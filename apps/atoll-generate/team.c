@@ -1,4 +1,5 @@
-/* Several ranks make each text together: all do the same, but products are shared out by columns (atoll/linear_team.h).
+/* Several ranks make each text together: all do the same, but products and MLPs are shared out by columns
+ * (atoll/linear_team.h).
  * For latency: with as many texts as ranks it is better to divide the texts. */
 #include <omp.h>
 #include <sched.h>
@@ -36,8 +37,11 @@ int team_wanted(const generate_params *p, int64_t n, int ranks) {
 atoll_err team_form(const generate_params *p, const atoll_model *m, atoll_exec *e, atoll_comm **comm,
                     atoll_linear_team **team) {
   ATOLL_TRY(atoll_comm_create(MPI_COMM_WORLD, "team", NULL, comm));
-  atoll_err err =
-      atoll_linear_team_create(*comm, e->mem, e->compute, e->kernels, largest_product(m, p->batch), NULL, team);
+  atoll_linear_team_params sizes;
+  atoll_linear_team_params_init(&sizes);
+  sizes.most = largest_product(m, p->batch);
+  sizes.hidden = p->batch * atoll_model_config(m)->ffn;
+  atoll_err err = atoll_linear_team_create(*comm, e->mem, e->compute, e->kernels, &sizes, team);
   if (err == ATOLL_UNSUPPORTED && p->together == GENERATE_AUTO) {
     atoll_say("%s: each text is made by one rank", atoll_err_message());
     atoll_err_clear();
@@ -55,10 +59,11 @@ team_report team_tell(const atoll_comm *comm, const atoll_linear_team *team) {
   team_report r = {atoll_comm_size(comm), atoll_linear_team_choices(team)};
   const char *known = r.of.remembered == r.of.shapes ? ", as was remembered" : "";
   if (r.of.shared)
-    atoll_say("%d ranks make each text: %d of %d products are shared, a round of them takes %.0f us instead of %.0f%s",
-              r.ranks, r.of.shared, r.of.shapes, r.of.chosen * 1e6, r.of.alone * 1e6, known);
+    atoll_say("%d ranks make each text: %d of %d products and MLPs are shared, %d of these pipelined; a round of them "
+              "takes %.0f us instead of %.0f%s",
+              r.ranks, r.of.shared, r.of.shapes, r.of.pipelined, r.of.chosen * 1e6, r.of.alone * 1e6, known);
   else
-    atoll_say("%d ranks make each text as one would: sharing is slower for all %d products%s", r.ranks, r.of.shapes,
-              known);
+    atoll_say("%d ranks make each text as one would: sharing is slower for all %d products and MLPs%s", r.ranks,
+              r.of.shapes, known);
   return r;
 }

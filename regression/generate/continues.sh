@@ -42,6 +42,8 @@ draw seed 1 generate.seed=2
 # All ranks at each text, with the products that they share, and as they like.
 export ATOLL_TEST_TEAM=shared
 draw team 2 generate.together=yes generate.threads=1
+export ATOLL_TEST_TEAM=pipelined
+draw tiles 3 generate.together=yes generate.threads=1 generate.batch=3
 unset ATOLL_TEST_TEAM
 export ATOLL_CACHE=$PWD/cache # what was measured is remembered
 draw some 3 generate.together=yes generate.threads=1 generate.batch=5
@@ -49,15 +51,16 @@ draw again 3 generate.together=yes generate.threads=1 generate.batch=5
 unset ATOLL_CACHE
 python3 - <<'P' || fail 'the texts'
 import json
-names = "one", "two", "three", "seed", "team", "some", "again"
-one, two, three, seed, team, some, again = (json.load(open(f)) for f in names)
+names = "one", "two", "three", "seed", "team", "tiles", "some", "again"
+one, two, three, seed, team, tiles, some, again = (json.load(open(f)) for f in names)
 assert [r["ranks"] for r in (one, two, three, team, some)] == [1, 2, 3, 2, 3]
-assert team["together"]["shared"] == team["together"]["shapes"] >= 4, team["together"]
+assert team["together"]["shared"] == team["together"]["shapes"] >= 4 and not team["together"]["pipelined"], team["together"]
+assert tiles["together"]["shared"] == tiles["together"]["shapes"] and tiles["together"]["pipelined"] >= 1, tiles["together"]
 assert some["together"]["ranks"] == 3 and "together" not in two
 assert some["together"]["remembered"] == 0 < again["together"]["remembered"] == again["together"]["shapes"], again
 assert again["together"]["shared"] == some["together"]["shared"], again
 assert len(one["texts"]) == 10 and [t["prompt_index"] for t in one["texts"]] == [i // 2 for i in range(10)]
-for other in (two, three, team, some, again):
+for other in (two, three, team, tiles, some, again):
     for a, b in zip(one["texts"], other["texts"]):
         assert a == b, (a, b)
 assert sum(a["tokens"] != b["tokens"] for a, b in zip(one["texts"], seed["texts"])) > 5

@@ -91,24 +91,37 @@ static atoll_err take(atoll_mem *mem, atoll_mem_category c, int64_t bytes, void 
   return ATOLL_OK;
 }
 
+/* Scratch of a block's calls, by operations or with its MLP whole where the kernels have that. */
+static atoll_err block_room(const atoll_decode *d, int64_t *saved, int64_t *work) {
+  int whole = d->e.kernels->decode->mlp != NULL;
+  *saved = *work = 0;
+  for (int i = 0; i <= whole; i++) {
+    block_plan b;
+    ATOLL_TRY(block_make(d->m, 1, ATOLL_POLICY_EXACT2, (layer_way){1, i ? ATOLL_MLP_CTA : ATOLL_MLP_PLAIN}, &b));
+    *saved = most(*saved, either(d, &b.saved));
+    *work = most(*work, either(d, &b.call[STEP_FORWARD].work));
+  }
+  return ATOLL_OK;
+}
+
 /* Every byte is taken here, for a real one and for atoll_decode_bytes() alike. */
 static atoll_err allocate(atoll_decode *d, atoll_mem *mem) {
   const atoll_model_params *c = d->config;
   int64_t each = (int64_t)atoll_dtype_bytes(d->e.kernels->dtype), slots = d->p.slots;
-  block_plan b;
-  ATOLL_TRY(block_make(d->m, 1, ATOLL_POLICY_EXACT2, layer_alone, &b));
+  int64_t saved, work;
+  ATOLL_TRY(block_room(d, &saved, &work));
   ATOLL_TRY(take(mem, ATOLL_MEM_PARAMETER, param_bytes(d, atoll_model_params_count(d->m)), &d->param));
   ATOLL_TRY(take(mem, ATOLL_MEM_ACTIVATION, atoll_decode_cache_bytes(d->m, &d->p, d->e.kernels->dtype), &d->cache));
   for (int i = 0; i < 2; i++)
     ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, d->rows * c->width * each, &d->x[i]));
-  ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, either(d, &b.saved), &d->scratch));
+  ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, saved, &d->scratch));
   ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, slots * c->width * each, &d->norm));
   ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, 2 * slots * (int64_t)sizeof *d->stat, &d->stat));
   ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, slots * c->vocab * (int64_t)sizeof *d->logits, &d->logits));
   ATOLL_TRY(take(mem, ATOLL_MEM_WORKSPACE, 3 * d->rows * (int64_t)sizeof *d->token, &d->token));
   d->slot = d->token + d->rows;
   d->at = d->slot + d->rows;
-  return atoll_arena_create(mem, ATOLL_MEM_WORKSPACE, (size_t)either(d, &b.call[STEP_FORWARD].work), &d->e.work);
+  return atoll_arena_create(mem, ATOLL_MEM_WORKSPACE, (size_t)work, &d->e.work);
 }
 
 static void release(atoll_decode *d, atoll_mem *mem) {

@@ -222,9 +222,24 @@ static atoll_err drop_input(const op_run *r) {
   return KERNELS->drop_backward(QUEUE, d_out(r), d_in(r, 0), r->l->c->B, r->l->c->S * width(r, r->op->out), &drop);
 }
 
-/* ---- pipelined MLP ---- */
+/* ---- MLP whole: pipelined, or of single tokens ---- */
 
-static atoll_err mlp_op_forward(const op_run *r) { return mlp_forward(r->l, in_of(r, 0), out_of(r)); }
+static atoll_err mlp_op_forward(const op_run *r) {
+  if (!single_tokens(r))
+    return mlp_forward(r->l, in_of(r, 0), out_of(r));
+  const atoll_decode_mlp m = {.x = in_of(r, 0),
+                              .w = weight_of(r, r->op->weight),
+                              .b = weight_of(r, r->op->bias),
+                              .gate = weight_of(r, r->op->gate_weight),
+                              .w2 = weight_of(r, r->op->second_weight),
+                              .b2 = weight_of(r, r->op->second_bias),
+                              .y = out_of(r),
+                              .R = r->l->R,
+                              .C = width(r, r->op->in[0]),
+                              .H = r->l->config->ffn,
+                              .erf = r->l->config->family != ATOLL_FAMILY_GPT2};
+  return KERNELS->decode->mlp(QUEUE, &m);
+}
 
 static atoll_err mlp_op_input(const op_run *r) {
   return mlp_input(r->l, in_of(r, 0), d_out(r), d_in(r, 0), r->step->add[0]);

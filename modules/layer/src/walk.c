@@ -44,11 +44,16 @@ static atoll_err run_step(const op_run *r) {
   }
 }
 
+/* An MLP whole is one operation, that of the pipelined one. */
+static layer_way way_of(const layer_call *l) {
+  int whole = l->b->mlp || (l->cache && l->cache->single && l->e->kernels->decode->mlp);
+  return (layer_way){layer_degree(l->e), whole ? ATOLL_MLP_CTA : ATOLL_MLP_PLAIN};
+}
+
 /* Scratch is released when the call that uses it is enqueued: later users are behind it in the same queue. */
 atoll_err block_run(const layer_call *l, int call, const void *x, void *y, const void *dy, void *dx) {
   block_plan b;
-  ATOLL_TRY(block_make(l->m, l->layer, l->policy,
-                       (layer_way){layer_degree(l->e), l->b->mlp ? ATOLL_MLP_CTA : ATOLL_MLP_PLAIN}, &b));
+  ATOLL_TRY(block_make(l->m, l->layer, l->policy, way_of(l), &b));
   const schedule *s = &b.call[call];
   if (!x && b.p.kept[PROGRAM_X])
     return atoll_fail(ATOLL_USAGE, "layer %d: input missing", l->layer);

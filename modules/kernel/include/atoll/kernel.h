@@ -78,6 +78,16 @@ typedef struct atoll_cache {
   int64_t window; /* a token attends to this many, itself included; 0: to all before it */
 } atoll_cache;
 
+/** An MLP of R rows of a cache's texts: y [R, C] = a(x w^T + b) w2^T + b2 with x [R, C], w [H, C], w2 [C, H], b [H] and
+ * b2 [C] or NULL; a is GELU, in its tanh form or by erf, or with a gate [H, C] y = (silu(x gate^T) * (x w^T)) w2^T. All
+ * borrowed until the task has run. */
+typedef struct atoll_decode_mlp {
+  const void *x, *w, *b, *gate, *w2, *b2;
+  void *y;
+  int64_t R, C, H;
+  int erf;
+} atoll_decode_mlp;
+
 /** What generating needs: one token a row, row r at position at[r] of slot[r] of a cache (both [R], borrowed until the
  * task has run). The result of a row depends on that row alone, not on how many there are. */
 typedef struct atoll_decode_kernels {
@@ -94,6 +104,8 @@ typedef struct atoll_decode_kernels {
      last `window` of them */
   atoll_err (*attention)(atoll_queue *q, const void *query, void *o, const atoll_cache *c, const int32_t *slot,
                          const int32_t *at, int64_t R);
+  /* optional, NULL where nothing is gained by calling it whole: the bits of linear, an activation and linear */
+  atoll_err (*mlp)(atoll_queue *q, const atoll_decode_mlp *m);
 } atoll_decode_kernels;
 
 struct atoll_keep_kernels;
