@@ -361,12 +361,21 @@ static atoll_err pack_layer(atoll_chain *c, int layer, int which, const void *w,
   return ATOLL_OK;
 }
 
+/* Ranks that a sharded run let go meet before anything that it reads is written again. */
+static atoll_err together(atoll_chain *c) {
+  int apart = c->apart;
+  c->apart = 0;
+  return apart ? cta_meet(&c->view) : ATOLL_OK;
+}
+
 atoll_err atoll_chain_set_layer(atoll_chain *chain, int layer, const void *w, int64_t in_stride, int64_t out_stride,
                                 const void *bias) {
+  ATOLL_TRY(together(chain));
   return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, 1, w, in_stride, out_stride, bias));
 }
 
 atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const void *v, int64_t in_stride, int64_t out_stride) {
+  ATOLL_TRY(together(chain));
   return atoll_agree(atoll_comm_mpi(chain->comm), pack_layer(chain, layer, 0, v, in_stride, out_stride, NULL));
 }
 
@@ -400,19 +409,20 @@ static atoll_err set_up(atoll_chain *c, const atoll_chain_cut *cut, int64_t rows
     return atoll_fail(ATOLL_USAGE, "chain run in panels of %" PRId64 " rows, expected %d..%d", panel, CTA_PANEL_MIN,
                       CTA_GROUP);
   ATOLL_TRY(cta_check_others(v));
+  ATOLL_TRY(together(c));
   v->epoch++;
   cta_begin(v, rows, cta_panel(c, cut, rows), x, c->output[c->parity ^= 1]);
   c->trace.n = 0;
   return ATOLL_OK;
 }
 
-atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
-                          const void *x, const float **y) {
+static atoll_err run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows, const void *x,
+                     int sharded, const float **y) {
   const float *result = NULL;
   int64_t chunks = cut && cut->chunks > 0 ? cut->chunks : 8;
   ATOLL_TRY(set_up(chain, cut, rows, x));
   atoll_err err = cta_is_on_device(chain) ? cta_device_run(chain, way, chunks, x, &result)
-                                          : cta_run_way(chain, way, chunks, &result);
+                                          : cta_run_way(chain, way, chunks, sharded, &result);
   if (err == ATOLL_TIMEOUT || err == ATOLL_PEER_LOST)
     snprintf(chain->broken, sizeof chain->broken, "%s", atoll_err_message());
   chain->kept = err == ATOLL_OK && cta_goes_back(chain, way);
@@ -421,6 +431,21 @@ atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_c
   else
     chain->parity ^= 1; /* a refusal is no run: others may still read what the last one gave */
   return err;
+}
+
+atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
+                          const void *x, const float **y) {
+  return run(chain, way, cut, rows, x, 0, y);
+}
+
+atoll_err atoll_chain_run_sharded(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
+                                  const void *x, const float **y, int64_t *begin, int64_t *end) {
+  const struct cta_view *v = &chain->view;
+  ATOLL_TRY(run(chain, way, cut, rows, x, 1, y));
+  struct cta_share s = cta_panels_of(v->panels, v->rank, v->ranks);
+  *begin = cta_least(rows, s.begin * v->panel);
+  *end = cta_least(rows, s.end * v->panel);
+  return ATOLL_OK;
 }
 
 /* The backward view runs in the forward one's place: its steps, everything else the same. */
@@ -478,6 +503,7 @@ atoll_err atoll_chain_backward(atoll_chain *chain, atoll_chain_way way, const vo
   if (!cta_goes_back(chain, way))
     return atoll_fail(ATOLL_UNSUPPORTED, "backward of a chain by way %s", atoll_chain_way_name(way));
   ATOLL_TRY(check_places(chain, to));
+  chain->apart = 0; /* it begins with a meeting */
   chain->view.epoch++;
   atoll_err err = cta_is_on_device(chain) ? cta_device_backward(chain, way, dy, to) : host_backward(chain, way, dy, to);
   if (err != ATOLL_OK) {

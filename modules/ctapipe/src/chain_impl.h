@@ -16,7 +16,8 @@ struct atoll_chain {
   size_t device_bytes;          /* of this rank's segment there */
   struct cta_view view, back;   /* back: dy to dx through the same layers turned, and the gradients of weights */
   float *dx;
-  int kept; /* the last run left its tiles as backward needs them */
+  int kept;  /* the last run left its tiles as backward needs them */
+  int apart; /* the last run was sharded: others may still be in it */
   int parity;
   float *output[2];           /* taken in turn, so that a result outlives the start of the next run on a faster rank */
   float *partial[CTA_RANKS];  /* [rows, out] of each rank: sums over its share of k; NULL unless two layers */
@@ -64,10 +65,17 @@ int cta_recall(const char *file, const char *key, atoll_chain_choice *out);
 /* Warns when it cannot. */
 void cta_remember(const char *file, const char *key, const atoll_chain_choice *choice);
 
-/* One run of `way` on v, which is set up; *y is the result. Every rank calls. */
-atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, const float **y);
+/* One run of `way` on v, which is set up; *y is the result. Every rank calls. Sets c->apart where ranks do not meet at
+ * the end of a sharded one. */
+atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, int sharded, const float **y);
 /* Whether backward can follow a run of that way, and be of it; and then the steps of `back`, between two meetings. */
 int cta_goes_back(const struct atoll_chain *c, atoll_chain_way way);
 atoll_err cta_run_back(struct atoll_chain *c, atoll_chain_way way);
+
+/* [begin, end) of a run's panels that fall to a rank. */
+struct cta_share {
+  int64_t begin, end;
+};
+struct cta_share cta_panels_of(int64_t panels, int rank, int ranks);
 
 #endif

@@ -6,17 +6,17 @@
 #include "chain_impl.h"
 
 /* [begin, end) of n that falls to a rank, in whole units. */
-struct share {
-  int64_t begin, end;
-};
-static struct share share_of(const struct cta_view *v, int64_t n, int64_t unit) {
-  int64_t units = (n + unit - 1) / unit;
-  return (struct share){cta_least(n, units * v->rank / v->ranks * unit),
-                        cta_least(n, units * (v->rank + 1) / v->ranks * unit)};
+static struct cta_share share_of(const struct cta_view *v, int64_t n, int64_t unit) {
+  struct cta_share s = cta_panels_of((n + unit - 1) / unit, v->rank, v->ranks);
+  return (struct cta_share){cta_least(n, s.begin * unit), cta_least(n, s.end * unit)};
+}
+
+struct cta_share cta_panels_of(int64_t panels, int rank, int ranks) {
+  return (struct cta_share){panels * rank / ranks, panels * (rank + 1) / ranks};
 }
 
 static atoll_err row_split(struct cta_view *v) {
-  struct share s = share_of(v, v->panels, 1);
+  struct cta_share s = share_of(v, v->panels, 1);
   return cta_run_alone(v, s.begin, s.end);
 }
 
@@ -45,7 +45,7 @@ atoll_err cta_run_back(struct atoll_chain *c, atoll_chain_way way) {
 
 /* Every rank copies its share of x for all. */
 static atoll_err copy_shared(struct cta_view *v) {
-  struct share s = share_of(v, v->panels, 1);
+  struct cta_share s = share_of(v, v->panels, 1);
   for (int64_t p = s.begin; p < s.end; p++)
     for (int64_t t = 0; t < v->step[0].nt; t++)
       ATOLL_TRY(cta_tile(v, 0, p, t, 0));
@@ -53,7 +53,7 @@ static atoll_err copy_shared(struct cta_view *v) {
 }
 
 /* This rank's columns of tile t, all panels of a group. */
-static atoll_err columns(struct cta_view *v, int step, int64_t group, int64_t t, struct share mine) {
+static atoll_err columns(struct cta_view *v, int step, int64_t group, int64_t t, struct cta_share mine) {
   const struct cta_step *s = &v->step[step];
   int64_t c0 = mine.begin > t * CTA_TILE ? mine.begin - t * CTA_TILE : 0;
   int64_t c1 = cta_least(mine.end - t * CTA_TILE, cta_tile_cols(s->out, t));
@@ -67,7 +67,7 @@ static atoll_err columns(struct cta_view *v, int step, int64_t group, int64_t t,
 static atoll_err column_shared(struct cta_view *v) {
   ATOLL_TRY(copy_shared(v));
   for (int step = 1; step < v->steps; step++) {
-    struct share mine = share_of(v, v->step[step].out, v->micro->cols);
+    struct cta_share mine = share_of(v, v->step[step].out, v->micro->cols);
     for (int64_t g = 0; g < v->panels; g += v->group)
       for (int64_t t = 0; t < v->step[step].nt; t++)
         ATOLL_TRY(columns(v, step, g, t, mine));
@@ -78,7 +78,7 @@ static atoll_err column_shared(struct cta_view *v) {
 }
 
 /* First layer: this rank's tiles of columns, for all rows. Nobody else reads them. */
-static atoll_err tensor_columns(struct cta_view *v, struct share tiles) {
+static atoll_err tensor_columns(struct cta_view *v, struct cta_share tiles) {
   ATOLL_TRY(copy_shared(v));
   for (int64_t g = 0; g < v->panels; g += v->group)
     for (int64_t t = tiles.begin; t < tiles.end; t++)
@@ -88,7 +88,7 @@ static atoll_err tensor_columns(struct cta_view *v, struct share tiles) {
 }
 
 /* Second layer: sums over this rank's tiles of k for panels [p0, p1), into its own partial. */
-static atoll_err tensor_rows(struct atoll_chain *c, struct share tiles, int64_t p0, int64_t p1) {
+static atoll_err tensor_rows(struct atoll_chain *c, struct cta_share tiles, int64_t p0, int64_t p1) {
   struct cta_view *v = &c->view;
   const struct cta_step *s = &v->step[2];
   for (int64_t p = p0; p < p1; p++) {
@@ -115,7 +115,7 @@ static atoll_err check_tensor(const struct atoll_chain *c) {
 
 static atoll_err tp_allreduce(struct atoll_chain *c, const float **y) {
   struct cta_view *v = &c->view;
-  struct share tiles = share_of(v, v->step[1].nt, 1);
+  struct cta_share tiles = share_of(v, v->step[1].nt, 1);
   int64_t count = v->rows * v->step[2].out;
   if (count > INT32_MAX)
     return atoll_fail(ATOLL_UNSUPPORTED, "MPI_Allreduce of %" PRId64 " elements", count);
@@ -149,11 +149,12 @@ static atoll_err add_parts(struct atoll_chain *c, int64_t p) {
 /* The others' panels first, so that theirs are on their way while each works on its own. Sums in order of rank. */
 static atoll_err tp_flags(struct atoll_chain *c) {
   struct cta_view *v = &c->view;
-  struct share tiles = share_of(v, v->step[1].nt, 1), own = share_of(v, v->panels, 1);
+  struct cta_share tiles = share_of(v, v->step[1].nt, 1), own = share_of(v, v->panels, 1);
   ATOLL_TRY(tensor_columns(v, tiles));
   for (int i = 1; i < v->ranks; i++) {
     int r = (v->rank + i) % v->ranks;
-    for (int64_t p = v->panels * r / v->ranks; p < v->panels * (r + 1) / v->ranks; p++) {
+    struct cta_share theirs = cta_panels_of(v->panels, r, v->ranks);
+    for (int64_t p = theirs.begin; p < theirs.end; p++) {
       ATOLL_TRY(tensor_rows(c, tiles, p, p + 1));
       cta_set(there(c, r, v->rank, p), v->epoch);
     }
@@ -172,12 +173,12 @@ struct stage {
   MPI_Request *in, *out;
 };
 
-static struct share chunk_of(const struct cta_view *v, const struct stage *s, int64_t i) {
-  return (struct share){v->panels * i / s->chunks, v->panels * (i + 1) / s->chunks};
+static struct cta_share chunk_of(const struct cta_view *v, const struct stage *s, int64_t i) {
+  return (struct cta_share){v->panels * i / s->chunks, v->panels * (i + 1) / s->chunks};
 }
 
 /* Posts the transfer of a chunk of the tiles that step `step` makes. */
-static atoll_err move_chunk(struct atoll_chain *c, int step, struct share chunk, int peer, int tag, float *base,
+static atoll_err move_chunk(struct atoll_chain *c, int step, struct cta_share chunk, int peer, int tag, float *base,
                             int send, MPI_Request *request) {
   struct cta_view *v = &c->view;
   int64_t tile = v->panel * CTA_TILE, count = (chunk.end - chunk.begin) * v->step[step].nt * tile;
@@ -199,7 +200,7 @@ static atoll_err run_stage(struct atoll_chain *c, struct stage *s) {
   if (next)
     v->step[s->last - 1].tiles = c->send;
   for (int64_t i = 0; i < s->chunks && err == ATOLL_OK; i++) {
-    struct share chunk = chunk_of(v, s, i);
+    struct cta_share chunk = chunk_of(v, s, i);
     if (s->first > 0)
       (void)MPI_Wait(&s->in[i], MPI_STATUS_IGNORE);
     for (int64_t g = chunk.begin; g < chunk.end; g += v->group)
@@ -245,7 +246,9 @@ static atoll_err microbatch(struct atoll_chain *c, int64_t chunks) {
   return err;
 }
 
-atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, const float **y) {
+/* Sharded, the two ways below that divide y by rows end without a meeting: what a rank's rows need is there. A run that
+ * follows begins with one. */
+atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks, int sharded, const float **y) {
   struct cta_view *v = &c->view;
   *y = v->output;
   switch (way) {
@@ -277,5 +280,6 @@ atoll_err cta_run_way(struct atoll_chain *c, atoll_chain_way way, int64_t chunks
   default:
     return atoll_fail(ATOLL_USAGE, "way %d of running a chain", (int)way);
   }
-  return cta_meet(v);
+  c->apart = sharded && (way == ATOLL_CHAIN_ROW_SPLIT || way == ATOLL_CHAIN_TP_FLAGS);
+  return c->apart ? ATOLL_OK : cta_meet(v);
 }

@@ -116,6 +116,12 @@ ATOLL_API atoll_err atoll_chain_set_gate(atoll_chain *chain, int layer, const vo
 ATOLL_API atoll_err atoll_chain_run(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut, int64_t rows,
                                     const void *x, const float **y);
 
+/** The same, but y is sharded: this rank gets rows [*begin, *end) of it, and may come back before the others have
+ * theirs, as row_split and tp_flags on the host do; *y still points to the first row of all. Rows are dealt out in
+ * whole panels, so a rank may have none. The next collective call on the chain waits for who is still in this one. */
+ATOLL_API atoll_err atoll_chain_run_sharded(atoll_chain *chain, atoll_chain_way way, const atoll_chain_cut *cut,
+                                            int64_t rows, const void *x, const float **y, int64_t *begin, int64_t *end);
+
 /** s the last run spent in its layers on this rank's device, without moving x and y; 0 on the host. */
 ATOLL_API double atoll_chain_device_seconds(const atoll_chain *chain);
 /** How devices' memory is shared: atoll_symmetric_transport() of it, or of the host's. */
