@@ -21,7 +21,7 @@ int cost_range_first(const cost_model *cost, int first, int last);
 /* One micro-batch of b samples through layers [first, last) of one policy on one of `tensor` devices of a node of an
  * island (Shoeybi et al., Megatron-LM, 2019): products and what is between them are divided, and a block sums its
  * output over the devices twice forward and twice backward, as layer does. Norms, residuals, embedding and head are
- * whole on every device. With a pipelined MLP a block sums what attention gives alone; its MLP takes CTA_OVER_IDEAL of
+ * whole on every device. With a pipelined MLP a block sums what attention gives alone; its MLP takes cta_over_ideal of
  * an even share of the products, and its weights are packed every step. What was measured is of one device; divided, it
  * is at best interpolated. */
 typedef struct cost_slice {
@@ -33,7 +33,7 @@ atoll_err cost_of_slice(cost_model *cost, int island, int tensor, atoll_mlp mlp,
                         atoll_policy policy, int64_t b, cost_slice *out);
 
 /* On a tensor rank's even share of a block, without sums: what its MLP takes longer, pipelined, and packing. What a
- * machine's chooser remembers of it (atoll_profile_find_mlp()) goes before CTA_OVER_IDEAL. Nothing for plain ones. */
+ * machine's chooser remembers of it (atoll_profile_find_mlp()) goes before cta_over_ideal. Nothing for plain ones. */
 atoll_err cost_pipeline_mlp(const cost_model *cost, int island, int layer, int tensor, atoll_mlp mlp, int64_t b,
                             cost_slice *share);
 
