@@ -56,6 +56,9 @@ typedef struct world {
   atoll_dtype dtype;       /* of x and weights on the host */
   const char *trace, *svg; /* files for the timeline of the next shape; NULL: none */
   const char *choices;     /* the chooser's file; "": none */
+  atoll_device *host;
+  atoll_symmetric *flags; /* for flag_round_trip() */
+  uint32_t *count;        /* likewise */
 } world;
 
 typedef struct problem {
@@ -78,7 +81,13 @@ typedef struct figures {
   quartiles time[ROWS];             /* s */
   quartiles over_ideal[ROWS];       /* ratios, turn by turn */
   quartiles cta_over[ROWS];         /* of the pipelined way's time to the row's, likewise */
-  double loss;                      /* of the chooser's pick over the best way */
+  double trips[MOST_TURNS];         /* s of a flag there and back at the turn's start */
+  quartiles trip;
+  struct {
+    int turns;
+    double cta, rows; /* medians over the ideal of the pipelined way and of the row split */
+  } at[2];            /* near, far: a flag took up to twice as long as in the best turn, or longer */
+  double loss;        /* of the chooser's pick over the best way */
 } figures;
 
 /* --- BLAS micro-batching ------------------------------------------------------------------------------------------ */
@@ -377,6 +386,27 @@ static quartiles ratio_of(const figures *f, int row, int over, double times) {
   return (quartiles){times * r.first, times * r.median, times * r.third};
 }
 
+/* The turns of near and of far cores apart: within seconds a hypervisor moves virtual ones between caches. */
+static void split_by_distance(const world *w, const setting *best, figures *f) {
+  static double cta[MOST_TURNS], rows[MOST_TURNS];
+  double least = f->trips[0];
+  for (int i = 0; i < f->turns; i++)
+    least = f->trips[i] < least ? f->trips[i] : least;
+  for (int far = 0; far < 2; far++) {
+    int n = 0;
+    for (int i = 0; i < f->turns; i++) {
+      double ideal = f->seconds[ATOLL_CHAIN_SEQUENTIAL][i] / w->ranks;
+      if ((f->trips[i] > 2 * least) != far)
+        continue;
+      cta[n] = f->seconds[ATOLL_CHAIN_CTA][i] / ideal;
+      rows[n++] = best[ATOLL_CHAIN_ROW_SPLIT].way < 0 ? 0 : f->seconds[ATOLL_CHAIN_ROW_SPLIT][i] / ideal;
+    }
+    f->at[far].turns = n;
+    f->at[far].cta = n ? quartiles_of(cta, n).median : 0;
+    f->at[far].rows = n ? quartiles_of(rows, n).median : 0;
+  }
+}
+
 /* What the chooser's pick costs over the best way. The best of many noisy figures looks better than it is, so every
  * other turn says which way is best, and the turns between what it gains; then the other way round. */
 static double loss_of(const figures *f, const setting *best) {
@@ -393,7 +423,8 @@ static double loss_of(const figures *f, const setting *best) {
 /* Times are the same on all ranks, so these end together. */
 static atoll_err take_turns(const world *w, problem *q, const setting *best, figures *f) {
   double spent = 0;
-  for (f->turns = 0; f->turns < MOST_TURNS && (f->turns < w->repeats || spent < w->seconds); f->turns++)
+  for (f->turns = 0; f->turns < MOST_TURNS && (f->turns < w->repeats || spent < w->seconds); f->turns++) {
+    ATOLL_TRY(flag_round_trip(w->comm, w->flags, w->count, &f->trips[f->turns]));
     for (int i = 0; i < ROWS; i++) {
       int row = (i + f->turns) % ROWS;
       if (best[row].way < 0)
@@ -401,6 +432,7 @@ static atoll_err take_turns(const world *w, problem *q, const setting *best, fig
       ATOLL_TRY(measure(w, q, &best[row], &f->seconds[row][f->turns]));
       spent += (f->seconds[row][f->turns] > long_call ? 1 : 2) * f->seconds[row][f->turns];
     }
+  }
   return ATOLL_OK;
 }
 
@@ -425,8 +457,10 @@ static atoll_err measure_shape(const world *w, problem *q, setting *best, figure
   for (int row = 0; row < ROWS; row++)
     f->cta_over[row] = best[row].way < 0 ? (quartiles){0, 0, 0} : ratio_of(f, ATOLL_CHAIN_CTA, row, 1);
   f->loss = loss_of(f, best);
+  split_by_distance(w, best, f);
   for (int row = 0; row < ROWS; row++)
     f->time[row] = best[row].way < 0 ? (quartiles){0, 0, 0} : quartiles_of(f->seconds[row], f->turns);
+  f->trip = quartiles_of(f->trips, f->turns);
   return ATOLL_OK;
 }
 
@@ -444,7 +478,11 @@ static void tell_row(const world *w, const shape *s, const setting *best, const 
   const quartiles *cta = &f->over_ideal[ATOLL_CHAIN_CTA];
   atoll_say("%s of the ideal %.0f us", text, ideal * 1e6);
   if (cta->median > 0)
-    atoll_say("  half of %d turns had cta within %.3f .. %.3f", f->turns, cta->first, cta->third);
+    atoll_say("  half of %d turns had cta within %.3f .. %.3f , a flag there and back within %.0f .. %.0f ns", f->turns,
+              cta->first, cta->third, f->trip.first * 1e9, f->trip.third * 1e9);
+  for (int far = 0; far < 2 && cta->median > 0 && f->at[0].turns && f->at[1].turns; far++)
+    atoll_say("  in %d turns on cores %s: cta %.3f , row_split %.3f of the ideal", f->at[far].turns,
+              far ? "farther apart" : "near each other", f->at[far].cta, f->at[far].rows);
   atoll_say("  the chooser takes %s, panels of %lld rows: %.1f %% over the best way",
             atoll_chain_way_name((atoll_chain_way)best[CHOSEN].way), (long long)best[CHOSEN].cut.panel, 100 * f->loss);
 }
@@ -526,6 +564,11 @@ static json_t *row_json(const world *w, const problem *q, const setting *best, c
   json_object_set_new(over, "ideal", quartiles_json(&f->over_ideal[ATOLL_CHAIN_CTA], "", 1));
   json_object_set_new(row, "turns", json_integer(f->turns));
   json_object_set_new(row, "spread", spread);
+  json_object_set_new(row, "flag_round_trip", quartiles_json(&f->trip, "_ns", 1e9));
+  for (int far = 0; far < 2; far++)
+    json_object_set_new(row, far ? "far" : "near",
+                        json_pack("{s:i,s:f,s:f}", "turns", f->at[far].turns, "cta_over_ideal", f->at[far].cta,
+                                  "row_split_over_ideal", f->at[far].rows));
   json_object_set_new(row, "cta_over", over);
   json_object_set_new(row, "transport", json_string(atoll_chain_transport(q->chain)));
   json_object_set_new(row, "ranks", json_integer(w->ranks));
@@ -695,7 +738,13 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   pin(&w);
   omp_set_num_threads(1);
   openblas_set_num_threads(1);
+  uint32_t count = 0;
+  w.count = &count;
   atoll_err err = atoll_agree(MPI_COMM_WORLD, open_device(cli, &w.device));
+  if (err == ATOLL_OK)
+    err = atoll_agree(MPI_COMM_WORLD, atoll_device_open("cpu", NULL, &w.host));
+  if (err == ATOLL_OK)
+    err = atoll_symmetric_create(w.comm, w.host, NULL, ATOLL_MEM_COMM, flag_bytes(), "of flags", &w.flags);
   if (err == ATOLL_OK)
     err = atoll_agree(MPI_COMM_WORLD, atoll_mem_create(0, 0, &w.mem));
   if (err == ATOLL_OK)
@@ -713,8 +762,10 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     json_object_set_new(out, "openblas_kernel", json_string(openblas_get_corename()));
     ceiling_report(&c, out);
   }
+  atoll_symmetric_destroy(&w.flags);
   atoll_mem_destroy(&w.mem, NULL);
   atoll_comm_destroy(&w.comm);
+  atoll_device_close(&w.host);
   atoll_device_close(&w.device);
   return err;
 }

@@ -10,6 +10,8 @@ assert t["benchmark"] == "mlp" and t["ranks"] == 2 and t["bit_identical"] is Tru
 assert [row[k] for k in "MKNP"] == [96, 300, 520, 70] and row["widths"] == [300, 520, 70], row
 ways = ["sequential", "microbatch", "microbatch_blas", "row_split", "column_shared", "tp_allreduce", "tp_flags", "cta"]
 assert all(row[w + "_us"] > 0 for w in ways), row
+assert 0 < row["flag_round_trip"]["first_quartile_ns"] <= row["flag_round_trip"]["third_quartile_ns"], row
+assert row["near"]["turns"] + row["far"]["turns"] == row["turns"] and row["near"]["cta_over_ideal"] > 0, row
 assert abs(row["ideal_us"] * 2 - row["sequential_us"]) < 1e-6 * row["sequential_us"], row
 assert row["blas"] in ("openblas", "onednn") and row["tp_relative_error"] < 1e-5, row
 assert t["ceiling_gflops"] > 0 and row["exposed_weight_bytes_of_rank_0"] >= 300 * 520 * 4, row

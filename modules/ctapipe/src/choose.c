@@ -240,6 +240,17 @@ static void steadiest_first(struct finalist *f, int n, int turns) {
   f[0] = steady;
 }
 
+/* For those who wonder about a choice: the last ones, the chosen first. */
+static void tell_finalists(const struct finalist *f, int n, int turns) {
+  for (int i = 0; i < n; i++) {
+    double ratio[TURNS_MOST];
+    ratios(&f[i], &f[0], turns, ratio);
+    atoll_debug("chain: %s in panels of %lld rows, %d turns: %.1f us, %.3f %.3f %.3f of the first",
+                atoll_chain_way_name(f[i].tried.setting.way), (long long)f[i].tried.setting.cut.panel, turns,
+                f[i].tried.seconds * 1e6, ratio[turns / 4], ratio[turns / 2], ratio[3 * turns / 4]);
+  }
+}
+
 /* Every rank sees the same times, so all end after the same turn. Those that leave keep how far they were behind. */
 static atoll_err decide(atoll_chain *c, const struct work *k, struct tried *tried, int n) {
   struct finalist f[LAST_MOST];
@@ -260,6 +271,8 @@ static atoll_err decide(atoll_chain *c, const struct work *k, struct tried *trie
   rank_finalists(f, alive, turns);
   double best = f[0].tried.seconds;
   steadiest_first(f, alive, turns);
+  if (c->view.rank == 0)
+    tell_finalists(f, alive, turns);
   f[0].tried.seconds = best; /* what is chosen counts as the best: as good as that is what it was found */
   for (int i = 0; i < n; i++) {
     tried[i] = f[i].tried;
