@@ -504,6 +504,10 @@ static void weights(void **state) {
   float *w = numbers(1, N, 1), *g = numbers(2, N, 1), *m = numbers(3, N, 0), *v = numbers(4, N, 0);
   static uint16_t near[N], chance[N], parts[N], fused[N];
   w[0] = INFINITY, w[1] = NAN, w[2] = -0.0f, w[3] = 0x1.02p0f /* a bf16 itself */;
+  for (uint32_t i = 4; i < 100; i++) { /* half-way between neighbours, the lower one odd and even, of both signs */
+    const uint32_t half_way = (i % 3 ? 0x3f808000 : 0xbf808000) + (i << 16);
+    memcpy(&w[i], &half_way, sizeof half_way);
+  }
   atoll_rounding r = {.by_chance = 0, .key = {.seed = 7, .step = 3, .sample = 5, .site = ATOLL_RNG_ROUND}};
   OK(cpu.k->copy_weights(cpu.queue, w, near, N, &r));
   r.by_chance = 1;
