@@ -1,0 +1,63 @@
+# What goes_on.sh does with REINFORCE holds for PPO, for returns of n steps, and for an environment in a shared object:
+# a run in parts has the numbers of a whole one. atoll-inspect draws such runs.
+. "${0%/*}/../lib/case.sh"
+common=(rl.environments=8 rl.steps=12 rl.hidden=8 rl.chunk=2)
+metrics() { atoll-inspect metrics "$1" --json >"$1.json" || fail "metrics of $1"; }
+# in_parts NAME FIRST ALL OPTION...: runs NAME, and NAME-parts with an end after FIRST iterations.
+in_parts() {
+  local name=$1 first=$2 all=$3
+  shift 3
+  run mpi 1 "$(atoll atoll-rl)" "${common[@]}" "$@" rl.iterations=$all run.dir=$name
+  cp "$ATOLL_LAST_OUT" $name.said
+  run mpi 1 "$(atoll atoll-rl)" "${common[@]}" "$@" rl.iterations=$first run.dir=$name-parts
+  run mpi 1 "$(atoll atoll-rl)" "${common[@]}" "$@" rl.iterations=$all run.dir=$name-parts
+  says "resumed $name-parts/ckpt/step-0000000$first.a1 : iteration $first"
+  metrics $name
+  metrics $name-parts
+}
+ppo=(rl.algorithm=ppo rl.environment=grid rl.epochs=2 rl.evaluate=8)
+in_parts ppo 4 8 "${ppo[@]}"
+in_parts steps 4 8 rl.environment=grid rl.n=3 rl.evaluate=8
+in_parts mine 2 4 rl.environment="$ATOLL_BUILD_DIR/modules/rl/test/librl_env_0.so" rl.evaluate=0
+grep -q '^ppo on grid , 8 environments' ppo.said || fail "$(cat ppo.said)"
+grep -q '^reinforce on mine , 8 environments' mine.said || fail "$(cat mine.said)"
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.environment=grid rl.evaluate=8 rl.iterations=8 run.dir=whole
+metrics whole
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" "${ppo[@]}" rl.clip=0 rl.iterations=8 run.dir=clipped
+metrics clipped
+run mpi 2 "$(atoll atoll-rl)" "${common[@]}" "${ppo[@]}" rl.iterations=2 run.dir=two
+metrics two
+python3 - <<'P' || fail 'the numbers'
+import json
+m = {n: json.load(open(n + ".json")) for n in
+     ("ppo", "ppo-parts", "steps", "steps-parts", "mine", "mine-parts", "whole", "clipped", "two")}
+for name, first in (("ppo", 4), ("steps", 4), ("mine", 2)):
+    a, b = m[name], m[name + "-parts"]
+    for key in ("step", "episodes", "mean_return", "reward", "loss", "gradient_norm", "environment_steps"):
+        assert a[key] == b[key], (name, key)
+    assert b["attempt"] == [1] * first + [2] * (len(a["step"]) - first), b["attempt"]
+assert m["ppo"]["validation_return"][-1] == m["ppo-parts"]["validation_return"][-1]
+assert m["mine"]["reward"] == [1.0] * 4, m["mine"]["reward"] # of each step, as that environment has it
+# One policy to begin with, so what it does in the first iteration is the same; how it learns is not.
+for name in ("ppo", "steps"):
+    assert m[name]["reward"][0] == m["whole"]["reward"][0] and m[name]["loss"] != m["whole"]["loss"], name
+assert m["steps"]["gradient_norm"] != m["ppo"]["gradient_norm"] != m["clipped"]["gradient_norm"]
+for a, b in zip(m["two"]["loss"], m["ppo"]["loss"]):
+    assert abs(a - b) <= 1e-4 * abs(b), (a, b)
+P
+if command -v gnuplot >/dev/null; then
+  run atoll-inspect plot ppo
+  says 'likeliest actions'
+  run atoll-inspect plot ppo --svg ppo.svg
+  python3 - <<'P' || fail 'SVG'
+import xml.dom.minidom as x
+def words(n):
+    return n.data if n.nodeType == n.TEXT_NODE else " ".join(words(c) for c in n.childNodes)
+e = x.parse("ppo.svg").documentElement
+text = words(e)
+assert e.tagName == "svg" and "mean return" in text and "likeliest actions" in text and "steps / s" in text, text
+P
+fi
+expect 66 mpi 1 "$(atoll atoll-rl)" rl.environment=./none.so run.dir=odd
+[ ! -e odd ] || fail 'what is refused leaves a run directory'
+exit 0
