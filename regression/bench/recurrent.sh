@@ -36,6 +36,10 @@ short, long = json.load(open("rl.json"))["rows"]
 assert short["peers"] == {"other": 7} and long["peers"] == {}
 assert short["steps_per_second"] > 0 and long["peak_bytes"] - short["peak_bytes"] < 36 * 8, (short, long)
 P
+# A machine that is described says how large its cache is.
+HWLOC_SYNTHETIC='pack:1 l3:1(size=50331648) core:2 pu:1' run atoll-bench decode --part attention --lengths 16 --windows 0 --batches 1 --block 8 \
+  --repeats 1 --json described.json
+python3 -c 'import json; r, = json.load(open("described.json"))["rows"]; assert r["l3_bytes"] == 48 << 20, r' || fail 'the cache of a machine'
 # A context that is beyond the budget of one rank: two hold it between them.
 long=(decode --lengths 96 --windows 0 --batches 1 --block 8 --repeats 1 --memory 300000)
 expect 71 mpi 1 "$(atoll atoll-bench)" "${long[@]}"
