@@ -27,12 +27,18 @@ assert (rows["eager"]["bytes"]["masters"] > 0) == (dtype == "bf16"), rows
 PY
 done
 # One policy: beside eager, and by a real step.
-run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --dtype bf16 --policy tempo --json one.json
+for policy in tempo exact eager; do
+  run "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --dtype bf16 --policy $policy --json $policy.json
+done
+mv tempo.json one.json
 python3 - <<'PY' || fail "one.json"
 import json
-rows = {r["policy"]: r for r in json.load(open("one.json"))["rows"]}
-assert sorted(rows) == ["eager", "tempo"] and rows["tempo"]["confirmed"] and "confirmed" not in rows["eager"], rows
-assert rows["tempo"]["confirmed_bytes"] == rows["tempo"]["bytes_measured"], rows
+for file, policy in ("one", "tempo"), ("exact", "exact20"), ("eager", "eager"):
+    rows = {r["policy"]: r for r in json.load(open(file + ".json"))["rows"]}
+    assert sorted(rows) == sorted({"eager", policy}) and [p for p in rows if "confirmed" in rows[p]] == [policy], rows
+    r = rows[policy]
+    assert r["confirmed"] is True and r["confirmed_bytes"] == r["bytes_measured"] and r["confirmed_seconds"] > 0, r
+    assert abs(r["confirmed_tokens_per_second"] * r["confirmed_seconds"] / (r["B"] * 128) - 1) < 1e-6, r
 PY
 # A run that is ended, here in the real step behind eager's row, leaves the rows it had in a file that is whole.
 "$(atoll atoll-bench)" layers --preset bert-tiny --budget 1 --seq 128 --dtype f32 --policy exact20 --json ended.json >"$ATOLL_LAST_OUT" 2>&1 </dev/null &
