@@ -118,7 +118,7 @@ static atoll_err need(struct analysis *a, const atoll_rt *x, isl_set *more) {
   int recurs = x->op == RT_MERGE || x->accumulates;
   if (++a->growths[x->id] == PATIENCE && recurs)
     more = isl_set_union(more, possible(a, x));
-  a->need[x->id] = isl_set_coalesce(more);
+  a->need[x->id] = rt_poly_coalesce(more);
   enqueue(a, x->id);
   return ATOLL_OK;
 }
@@ -133,7 +133,7 @@ static atoll_err forbid(struct analysis *a, isl_set *wrong, const char *text) {
     isl_set_free(bad);
     return ATOLL_OK;
   }
-  a->context = isl_set_coalesce(isl_set_subtract(a->context, bad));
+  a->context = rt_poly_coalesce(isl_set_subtract(a->context, bad));
   isl_bool hopeless = isl_set_is_empty(a->context);
   if (none == isl_bool_error || hopeless == isl_bool_error)
     return rt_poly_error(a->ctx, "domains");

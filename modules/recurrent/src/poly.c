@@ -210,6 +210,18 @@ static isl_set *domain(isl_ctx *ctx, const atoll_rt *x, const atoll_sym *also, i
   return read_set(ctx, &t);
 }
 
+isl_set *rt_poly_coalesce(isl_set *set) {
+  if (isl_set_involves_locals(set) != isl_bool_true)
+    return isl_set_coalesce(set);
+  isl_set *fewer = isl_set_coalesce(isl_set_copy(set));
+  if (isl_set_is_subset(fewer, set) == isl_bool_true) {
+    isl_set_free(set);
+    return fewer;
+  }
+  isl_set_free(fewer);
+  return set;
+}
+
 isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 1); }
 isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 0); }
 
@@ -498,7 +510,7 @@ atoll_err rt_poly_condition(const atoll_rt *x, isl_set *set, isl_set *known, con
     }
     s = isl_set_gist(s, isl_set_copy(known));
   }
-  s = rt_poly_as_parameters(x, isl_set_coalesce(s));
+  s = rt_poly_as_parameters(x, rt_poly_coalesce(s));
   if (!s)
     return rt_poly_error(ctx, "a domain has no closed form");
   atoll_err err = rt_poly_parameter_condition(x->g, s, out);
@@ -521,7 +533,7 @@ isl_set *rt_poly_readers(isl_ctx *ctx, const atoll_rt *x, int k) {
     map = isl_map_set_dim_name(map, isl_dim_param, n, name);
     map = isl_map_equate(map, isl_dim_param, (int)n, isl_dim_in, at++);
   }
-  return isl_set_coalesce(isl_map_range(map));
+  return rt_poly_coalesce(isl_map_range(map));
 }
 
 isl_set *rt_poly_product(isl_ctx *ctx, const atoll_rt *x, const rt_item item[RT_DIMS]) {

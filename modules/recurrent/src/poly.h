@@ -21,6 +21,10 @@ void rt_poly_print(const rt_graph *g, const atoll_sym *e, const char *suffix, FI
 /* "[T,...] -> " */
 void rt_poly_print_parameters(const rt_graph *g, FILE *out);
 
+/* The same set (taken) in fewer pieces. isl 0.25's isl_set_coalesce() makes { t : 0 < t <= 6 } of { t : 0 < t <= 2 or
+ * (0 < t <= 5 and t odd) }, so what it makes of sets with divisions is checked. */
+isl_set *rt_poly_coalesce(isl_set *set);
+
 /* The box of x's dimensions, and the domain: the box where `where` holds. */
 isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x);
 isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x);

@@ -184,6 +184,30 @@ static void illegal_times_are_noticed(void **state) {
   isl_ctx_free(ctx);
 }
 
+/* ---- sets ---- */
+
+/* isl 0.25 adds points to the first two of these. */
+static void fewer_pieces_are_the_same_set(void **state) {
+  (void)state;
+  static const char *const list[] = {
+      "{ [t] : 0 < t <= 2 or (0 < t <= 5 and exists e: 2e = 1 + t) }",
+      "{ [t, l] : (0 < t <= 2 and 0 <= l <= 2) or (0 < t <= 5 and 0 <= l <= 2 and exists e: 2e = 1 + t) }",
+      "{ [t] : 0 <= t <= 5 or (0 < t <= 5 and exists e: 2e = 1 + t) }",
+      "{ [t] : 0 <= t <= 5 or 4 <= t <= 9 }",
+  };
+  isl_ctx *ctx = rt_poly_create();
+  assert_non_null(ctx);
+  for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
+    isl_set *set = isl_set_read_from_str(ctx, list[k]), *fewer = rt_poly_coalesce(isl_set_copy(set));
+    assert_int_equal(isl_set_is_equal(set, fewer), isl_bool_true);
+    if (k >= 2)
+      assert_int_equal(isl_set_n_basic_set(fewer), 1);
+    isl_set_free(set);
+    isl_set_free(fewer);
+  }
+  isl_ctx_free(ctx);
+}
+
 /* ---- executed order ---- */
 
 /* Graph and tree of a program, one statement for each node. */
@@ -349,6 +373,7 @@ int main(void) {
       cmocka_unit_test(isl_orders_what_needs_skewed_loops),
       cmocka_unit_test(blocks_that_come_and_go_are_in_order),
       cmocka_unit_test(illegal_times_are_noticed),
+      cmocka_unit_test(fewer_pieces_are_the_same_set),
       cmocka_unit_test(wrong_orders_are_refused),
   };
   return cmocka_run_group_tests(tests, draw_numbers, NULL);
