@@ -43,6 +43,14 @@ static void taps(atoll_rec *c, atoll_rt *x, atoll_rt *w, test_log *log) {
   atoll_rt_sink(sum, "log", test_collect, log);
 }
 
+/* One read under two conditions in one statement. */
+static void twice(atoll_rec *c, atoll_rt *x, atoll_rt *w, test_log *log) {
+  atoll_rt *s = atoll_rt_sin(x);
+  (void)w;
+  atoll_rt *soon = padded(s, "soon", "t<1", 2, "t=t-1", "t", c), *late = padded(s, "late", "t<3", 2, "t=t-1", "t", c);
+  atoll_rt_sink(atoll_rt_sub(atoll_rt_scale(soon, 3), late), "log", test_collect, log);
+}
+
 /* Cases that name the constant last, in two dimensions; the reader comes from somewhere else itself. */
 static void layers(atoll_rec *c, atoll_rt *x, atoll_rt *w, test_log *log) {
   atoll_rt *y = atoll_rec_tensor(c, "y", ATOLL_F64, "t,l", ATOLL_SHAPE(N));
@@ -133,6 +141,7 @@ static void shifted_reads_have_pads(void **unused) {
   check(state, 1, 1); /* what is left is h itself */
   check(returns, 1, 1);
   check(taps, 1, 0);
+  check(twice, 1, 0);
   check(layers, 1, 1);
 }
 
