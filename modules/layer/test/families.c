@@ -142,7 +142,7 @@ static void agrees(const char *kernels, double tolerance) {
 
 static void recorded_cpu(void **state) {
   (void)state;
-  agrees("cpu", 1e-5);
+  agrees("cpu", 2e-5); /* seen: 1.02e-5, queries of llama_untied with oneDNN's order of sums for AVX-512 */
 }
 
 static void recorded_ref(void **state) {
