@@ -142,7 +142,8 @@ static void agrees(const char *kernels, double tolerance) {
 
 static void recorded_cpu(void **state) {
   (void)state;
-  agrees("cpu", 2e-5); /* seen: 1.02e-5, queries of llama_untied with oneDNN's order of sums for AVX-512 */
+  /* Seen over all libraries and vectors on a Zen 4: up to 1.9e-5, for queries and keys of the first block. */
+  agrees("cpu", 4e-5);
 }
 
 static void recorded_ref(void **state) {
