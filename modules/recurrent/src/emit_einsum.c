@@ -79,6 +79,12 @@ static const char *contraction_element(rt_emitter *em, const struct contraction 
 
 static int is_stride(const char *s, const char *is) { return s && strcmp(s, is) == 0; }
 
+static int is_number(const char *s, int64_t *v) {
+  char *end;
+  *v = strtoll(s, &end, 10);
+  return *s && !*end;
+}
+
 /* The summed label whose elements lie next to each other in both operands, or -1. */
 static int dot_label(const struct contraction *c) {
   for (int l = 0; l < c->labels; l++)
@@ -173,15 +179,16 @@ static const char *add_product(rt_emitter *em, const atoll_rt *x, const struct c
                                 : rt_text(em, "%s + %s * %s", sum, v[0], v[1]);
 }
 
-enum { LINE = 16 }; /* floats of a line of the caches */
+enum { LINE = 16, PAGE = 1024 }; /* floats of a line of the caches, and of the places of their sets */
 
 /* Blocks are read `times` places at a time, each for the length of the inner label only: too short for the processor to
- * see where that leads. So the same elements of the next places are asked for. */
+ * see where that leads. So the same elements of the next places are asked for, unless places lie a page or more apart,
+ * which share the few lines of one set of the first cache. */
 static void fetch_next(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times) {
-  int64_t extent;
+  int64_t extent, apart;
   if (c->walk < 0 || repeated != c->walk || times == 1 || inner < 0 || c->o[c->blocks].dtype != ATOLL_F32 ||
       !is_stride(c->label[inner].stride[c->blocks], "1") || !rt_is_const(c->label[inner].extent, &extent) ||
-      extent < LINE)
+      extent < LINE || !is_number(c->label[c->walk].stride[c->blocks], &apart) || apart >= PAGE)
     return;
   const char *l = rt_text(em, "l%c", c->label[inner].name);
   rt_open(em, "for (int64_t %s = 0; %s < %" PRId64 "; %s += %d)", l, l, extent, l, LINE);
@@ -402,12 +409,6 @@ struct index {
 struct product {
   struct index loop, side[2], sum; /* side[k]: labels of operand k and the result */
 };
-
-static int is_number(const char *s, int64_t *v) {
-  char *end;
-  *v = strtoll(s, &end, 10);
-  return *s && !*end;
-}
 
 /* Whether label u, around v, continues it in operand i (or is in it no more than v is). */
 static int continues(const struct contraction *c, int u, int v, int i) {
