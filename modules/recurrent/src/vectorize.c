@@ -2,9 +2,9 @@
  * statement works on all points of d at once.
  *
  * Nodes stay as they are when they cannot do that: calls of the user and sinks (per point), conditions or shapes that
- * depend on d, indices that use d in another way than "this point" or "a slice that does not depend on it". What passes
- * between the two kinds goes through adapters: an unchanged source is read over the slice 0:B, from a changed source a
- * reader takes its element. */
+ * depend on d, indices that use d in another way than "this point" or "a slice that does not depend on it", and what
+ * lies on a cycle along d: recurrences over d and their gradients. What passes between the two kinds goes through
+ * adapters: an unchanged source is read over the slice 0:B, from a changed source a reader takes its element. */
 #include "passes.h"
 
 #include <ctype.h>
@@ -95,6 +95,142 @@ static void keep_for_picks(struct vectorization *a) {
     if (x->expr || shape & sliced)
       a->chosen[src->id] = 0;
   }
+}
+
+/* ---- cycles ---- */
+
+/* One statement for all points of d needs everything that any of them needs. Where nodes form a cycle and one of them
+ * reads other points of d than its own, it would need itself. A node has to stay as it is even if it reads nothing but
+ * its own point: the adjoint of a recurrence has such nodes, and where a tensor is also needed outside of its cycle, no
+ * condition on them tells that they are part of one.
+ *
+ * Cycles that another dimension orders do no harm. Within a component of the graph let all edges go one way along that
+ * dimension, or stay at their point. Then what is read strictly before is there before the loop comes to the reader,
+ * whatever happens to d, and such edges are left out; the rest falls into components again. What remains of the cycles
+ * after all these loops (cf. shifts.c) is along d if an edge in it is not plain. If all are plain, taking points of d
+ * together adds no cycle: every step around it exists for each of them, so it would be one without vectorization. */
+struct cycles {
+  struct vectorization *a;
+  int *part; /* per node: what is looked at together; -1: nothing more to find out */
+  int *visit, *low, *stack;
+  int n, visits, parts;
+};
+
+/* Where x reads through e along dimension d, seen by a loop over it, upwards (way 0) or downwards (way 1): 2: strictly
+ * before, 1: not after, 0: neither is known. */
+static int precedes(const atoll_rt *x, const rt_edge *e, int d, int way) {
+  rt_graph *g = x->g;
+  const rt_item *item = &e->item[d];
+  int64_t ahead;
+  if (!rt_has(x, d) || !rt_has(rt_src(g, e), d))
+    return 0;
+  const int last = way == 0 && item->hi != NULL; /* of a slice */
+  if (!rt_is_const(atoll_sym_sub(g->syms, last ? item->hi : item->lo, g->dim[d].var), &ahead))
+    return 0;
+  ahead -= last;
+  const int64_t before = way ? ahead : -ahead;
+  return before < 0 ? 0 : 1 + (before > 0);
+}
+
+/* Bit 2 d + way of loops: the loop over d that way. */
+static int is_within(const struct cycles *c, const atoll_rt *x, const rt_edge *e, unsigned loops) {
+  if (c->part[x->id] < 0 || c->part[e->src] != c->part[x->id])
+    return 0;
+  for (int l = 0; l < 2 * x->g->dims; l++)
+    if (loops >> l & 1u && precedes(x, e, l / 2, l % 2) == 2)
+      return 0;
+  return 1;
+}
+
+/* Tarjan's components, as new parts. */
+static void connect(struct cycles *c, int v, unsigned loops) {
+  const atoll_rt *x = c->a->g->node[v];
+  c->visit[v] = c->low[v] = ++c->visits;
+  c->stack[c->n++] = v;
+  for (int k = 0; k < x->inputs; k++) {
+    const int w = x->in[k].src;
+    if (!is_within(c, x, &x->in[k], loops))
+      continue;
+    if (!c->visit[w])
+      connect(c, w, loops);
+    if (c->part[w] == c->part[v] && c->low[w] < c->low[v])
+      c->low[v] = c->low[w];
+  }
+  if (c->low[v] != c->visit[v])
+    return;
+  for (int w = -1; w != v;) {
+    w = c->stack[--c->n];
+    c->part[w] = c->parts;
+  }
+  c->parts++;
+}
+
+/* Whether all edges of a part go one way in loop l, some of them strictly. */
+static int is_ordered(const struct cycles *c, int part, unsigned loops, int l) {
+  int strictly = 0;
+  for (int i = 0; i < c->a->nodes; i++) {
+    const atoll_rt *x = c->part[i] == part ? c->a->g->node[i] : NULL;
+    for (int k = 0; x && k < x->inputs; k++) {
+      if (!is_within(c, x, &x->in[k], loops))
+        continue;
+      const int before = precedes(x, &x->in[k], l / 2, l % 2);
+      if (!before)
+        return 0;
+      strictly |= before == 2;
+    }
+  }
+  return strictly;
+}
+
+static void split(struct cycles *c, int part, unsigned loops);
+
+/* A part with a cycle on which an edge is not plain. */
+static void resolve(struct cycles *c, int part, unsigned loops) {
+  for (int l = 0; l < 2 * c->a->g->dims; l++)
+    if (l / 2 != c->a->d && !(loops >> l & 1u) && is_ordered(c, part, loops, l)) {
+      split(c, part, loops | 1u << l);
+      return;
+    }
+  for (int i = 0; i < c->a->nodes; i++)
+    if (c->part[i] == part) {
+      c->a->chosen[i] = 0;
+      c->part[i] = -1;
+    }
+}
+
+static int has_turn(const struct cycles *c, const atoll_rt *x, unsigned loops) {
+  for (int k = 0; k < x->inputs; k++)
+    if (is_within(c, x, &x->in[k], loops) &&
+        (!plain_edge(c->a, &x->in[k]) || (x->op == RT_PICK && depends(c->a, x->expr))))
+      return 1;
+  return 0;
+}
+
+static void split(struct cycles *c, int part, unsigned loops) {
+  const int first = c->parts;
+  for (int i = 0; i < c->a->nodes; i++)
+    if (c->part[i] == part)
+      c->visit[i] = 0;
+  for (int i = 0; i < c->a->nodes; i++)
+    if (c->part[i] == part)
+      connect(c, i, loops);
+  const int end = c->parts;
+  for (int i = 0; i < c->a->nodes; i++)
+    if (c->part[i] >= first && c->part[i] < end && has_turn(c, c->a->g->node[i], loops))
+      resolve(c, c->part[i], loops);
+}
+
+static atoll_err keep_cycles(struct vectorization *a) {
+  const size_t n = (size_t)a->nodes + 1;
+  int *memory = calloc(4 * n, sizeof *memory);
+  if (!memory)
+    return atoll_fail(ATOLL_NOMEM, "vectorize: no memory");
+  struct cycles c = {a, memory, memory + n, memory + 2 * n, memory + 3 * n, 0, 0, 1};
+  for (int i = 0; i < a->nodes; i++)
+    c.part[i] = a->g->node[i] ? 0 : -1;
+  split(&c, 0, 0);
+  free(memory);
+  return ATOLL_OK;
 }
 
 /* ---- adapters ---- */
@@ -345,7 +481,9 @@ static atoll_err vectorize(rt_graph *g, int d) {
     for (int i = 0; i < g->nodes; i++)
       a.chosen[i] = (char)(g->node[i] && can_change(&a, g->node[i]));
     keep_for_picks(&a);
-    err = change(&a, was_batch);
+    err = keep_cycles(&a);
+    if (err == ATOLL_OK)
+      err = change(&a, was_batch);
   }
   free(a.chosen);
   free(was_batch);

@@ -1,26 +1,32 @@
-/* Gradients against central differences, for every kind of index and through recurrences. */
+/* Gradients against central differences, for every kind of index and through recurrences; those over a dimension that
+ * becomes an axis as programs, too. */
 #include "recurrent_test.h"
 
-enum { T = 6, B = 2, N = 3 };
+enum { T = 6, B = 3, N = 3 };
 
 /* The program's loss as a function of x [b,t][N] and w [N,N]. */
 typedef atoll_rt *(*builder)(atoll_rec *c, atoll_rt *x, atoll_rt *w);
 
-static double total_loss(builder build, const double *x, const double *w, test_log *gx, test_log *gw) {
+static atoll_rec *make(builder build, test_log *loss, test_log *gx, test_log *gw) {
   atoll_rec *c = test_context();
-  test_log loss = {0};
   atoll_rt *grad[2];
   atoll_rec_dim(c, "b", B);
   atoll_rec_dim(c, "t", 0);
   atoll_rt *xt = atoll_rec_input(c, "x", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
   atoll_rt *wt = atoll_rec_input(c, "w", ATOLL_F64, "", ATOLL_SHAPE(N, N));
   atoll_rt *l = build(c, xt, wt);
-  atoll_rt_sink(l, "loss", test_collect, &loss);
+  atoll_rt_sink(l, "loss", test_collect, loss);
   if (gx) {
     atoll_rt_gradients(l, 2, (atoll_rt *[]){xt, wt}, grad);
     atoll_rt_sink(grad[0], "gx", test_collect, gx);
     atoll_rt_sink(grad[1], "gw", test_collect, gw);
   }
+  return c;
+}
+
+static double total_loss(builder build, const double *x, const double *w, test_log *gx, test_log *gw) {
+  test_log loss = {0};
+  atoll_rec *c = make(build, &loss, gx, gw);
   assert_ok(atoll_rec_interpret(c, (atoll_rec_binding[]){{"T", T, NULL}, {"x", 0, x}, {"w", 0, w}}, 3));
   atoll_rec_destroy(&c);
   double sum = 0;
@@ -29,14 +35,18 @@ static double total_loss(builder build, const double *x, const double *w, test_l
   return sum;
 }
 
-static void compare(builder build, const char *name) {
-  double x[B * T * N], w[N * N];
-  test_log gx = {0}, gw = {0};
+static void draw(double *x, double *w) {
   uint64_t seed = 3;
   for (int i = 0; i < B * T * N; i++)
     x[i] = (double)test_below(&seed, 2000) / 1000 - 1;
   for (int i = 0; i < N * N; i++)
     w[i] = (double)test_below(&seed, 2000) / 1000 - 1;
+}
+
+static void compare(builder build, const char *name) {
+  double x[B * T * N], w[N * N];
+  test_log gx = {0}, gw = {0};
+  draw(x, w);
   (void)total_loss(build, x, w, &gx, &gw);
   assert_int_equal(gx.n, B * T * N);
   assert_int_equal(gw.n, N * N);
@@ -204,6 +214,78 @@ static void recurrences(void **state) {
   compare(grid, "grid");
 }
 
+/* ---- over a dimension that becomes an axis ---- */
+
+static atoll_rt *along_batch(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SHAPE(N)), *u = atoll_rt_mv(w, x);
+  atoll_rt_def(h, "b==0", atoll_rt_tanh(u));
+  atoll_rt_def(h, "true", atoll_rt_tanh(atoll_rt_add(u, atoll_rt_mv(w, atoll_rt_at(h, "b-1,t")))));
+  return measure(h, w, 0);
+}
+
+static atoll_rt *down_the_batch(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
+  atoll_rt_def(h, "b==B-1", x);
+  atoll_rt_def(h, "true", atoll_rt_sin(atoll_rt_add(x, atoll_rt_scale(atoll_rt_at(h, "b+1,t"), 0.9))));
+  return measure(atoll_rt_at(h, "0,t"), w, 0);
+}
+
+/* What is on the cycle has values at all points. */
+static atoll_rt *needed_everywhere(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
+  atoll_rt *f = atoll_rt_tanh(atoll_rt_add(x, atoll_rt_mv(w, atoll_rt_at(h, "max(b-1,0),t"))));
+  atoll_rt_def(h, "b==0", x);
+  atoll_rt_def(h, "true", f);
+  return measure(atoll_rt_mul(f, h), w, 0);
+}
+
+/* Along both: the order of t alone serves. */
+static atoll_rt *diagonal(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
+  atoll_rt_def(h, "b==0 or t==0", x);
+  atoll_rt_def(h, "true", atoll_rt_sin(atoll_rt_add(x, atoll_rt_at(h, "b-1,t-1"))));
+  return measure(h, w, 0);
+}
+
+static void agree(const char *name, const test_log *expected, const test_log *got) {
+  assert_int_equal(expected->n, got->n);
+  for (int i = 0; i < got->n; i++) /* sums over the axis have another order */
+    if (!(fabs(got->v[i] - expected->v[i]) < 1e-12 * (1 + fabs(expected->v[i]))))
+      fail_msg("%s: gradient %d is %.17g, expected %.17g", name, i, got->v[i], expected->v[i]);
+}
+
+static void recurrences_over_an_axis(void **state) {
+  static const struct {
+    builder build;
+    const char *name;
+  } all[] = {{along_batch, "along the batch"},
+             {down_the_batch, "down the batch"},
+             {needed_everywhere, "needed everywhere"},
+             {diagonal, "diagonal"}};
+  static const char *const vectorize[] = {NULL, "b"};
+  double x[B * T * N], w[N * N];
+  const atoll_rec_binding bindings[] = {{"T", T, NULL}, {"x", 0, x}, {"w", 0, w}};
+  (void)state;
+  draw(x, w);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    test_log expected[2] = {{0}};
+    compare(all[i].build, all[i].name);
+    (void)total_loss(all[i].build, x, w, &expected[0], &expected[1]);
+    for (int v = 0; v < 2; v++) {
+      test_log loss = {0}, got[2] = {{0}};
+      atoll_rec_program *program = NULL;
+      atoll_rec *c = make(all[i].build, &loss, &got[0], &got[1]);
+      if (atoll_rec_compile(c, &(atoll_rec_params){.vectorize = vectorize[v], .compiler = ""}, &program) != ATOLL_OK)
+        fail_msg("%s, vectorize '%s': %s", all[i].name, v ? vectorize[v] : "", atoll_err_message());
+      assert_ok(atoll_rec_run(program, bindings, 3));
+      agree(all[i].name, &expected[0], &got[0]);
+      agree(all[i].name, &expected[1], &got[1]);
+      atoll_rec_program_destroy(&program);
+      atoll_rec_destroy(&c);
+    }
+  }
+}
+
 static atoll_rt *unary_all(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
   (void)c;
   atoll_rt *p = atoll_rt_shift(atoll_rt_square(x), 0.5), *y = atoll_rt_exp(x);
@@ -254,9 +336,8 @@ static void parameters_descend(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(index_patterns),
-      cmocka_unit_test(recurrences),
-      cmocka_unit_test(operations),
+      cmocka_unit_test(index_patterns),           cmocka_unit_test(recurrences),
+      cmocka_unit_test(recurrences_over_an_axis), cmocka_unit_test(operations),
       cmocka_unit_test(parameters_descend),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

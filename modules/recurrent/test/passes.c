@@ -90,6 +90,23 @@ static atoll_rt *product_over_a_batch(atoll_rt *x) {
   return atoll_rt_mv(w, atoll_rt_tanh(x));
 }
 
+/* A recurrence over t that crosses the batch: the batch goes along t together. */
+static atoll_rt *across_a_batch(atoll_rt *x) {
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
+  atoll_rt_def(h, "t==0", x);
+  atoll_rt_def(h, "true", atoll_rt_tanh(atoll_rt_at(h, "b=B-1-b,t=t-1")));
+  return h;
+}
+
+/* A recurrence over the batch, of functions that are needed everywhere: they stay, what reads them does not. */
+static atoll_rt *along_a_batch(atoll_rt *x) {
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
+  atoll_rt *f = atoll_rt_tanh(atoll_rt_mul(x, atoll_rt_at(h, "b=max(b-1,0)")));
+  atoll_rt_def(h, "b==0", x);
+  atoll_rt_def(h, "true", f);
+  return atoll_rt_sub(f, h);
+}
+
 /* Softmax attention of one head over a window. */
 static atoll_rt *attention(atoll_rt *x) {
   atoll_rt *k = atoll_rt_at(atoll_rt_name(atoll_rt_tanh(x), "keys"), "t=max(0,t-4):t+1");
@@ -175,6 +192,10 @@ static const struct expectation {
      over_a_batch,
      {{"(b,t) f64[3] = TANH", 1, 0}, {"(t) f64[2,3] = TANH", 0, 1}, {"(t) f64[2] = SUM axis 1", 0, 1}}},
     {"vectorize", product_over_a_batch, {{" = EINSUM oi,i->o ", 1, 0}, {"(t) f64[2,3] = EINSUM ", 0, 1}}},
+    {"vectorize", across_a_batch, {{" f64[2,3] = TANH", 0, 1}, {" f64[2,3] = MERGE", 0, 1}}},
+    {"vectorize",
+     along_a_batch,
+     {{" f64[2,3] = SUB", 0, 1}, {" f64[3] = MUL", 1, 1}, {" f64[3] = TANH", 1, 1}, {" f64[3] = MERGE", 1, 1}}},
     /* attention in blocks */
     {"simplify,tile",
      attention,
