@@ -150,14 +150,11 @@ static inline random_tensor random_pad(random_program *p) {
 static inline random_tensor random_recurrence(random_program *p) {
   static const struct {
     const char *first, *again;
-  } ways[] = {{"t==0", "t=t-1"},
-              {"t==T-1", "t=t+1"},
-              {"t<2", "t=t-2"},
-              {"l==0", "l=l-1"},
-              {"t==0 or l==0", "t=t-1,l=l-1"},
+  } ways[] = {{"t==0", "t=t-1"},          {"t==T-1", "t=t+1"}, {"t<2", "t=t-2"},
+              {"b==0", "b=b-1"},          {"l==0", "l=l-1"},   {"t==0 or l==0", "t=t-1,l=l-1"},
               {"t==T-1", "t=t+1,l=L-1-l"}};
   random_tensor base = random_any(p), step = random_any(p);
-  int k = random_below(p, 6), layered = k >= 3 || base.l || step.l;
+  int k = random_below(p, 7), layered = k >= 4 || base.l || step.l;
   int vector = base.vector | step.vector;
   atoll_rt *x =
       atoll_rec_tensor(p->c, NULL, ATOLL_F64, layered ? "b,t,l" : "b,t", vector ? ATOLL_SHAPE(RANDOM_N) : ATOLL_SCALAR);
