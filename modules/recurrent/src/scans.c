@@ -116,7 +116,7 @@ static atoll_err domain_of(const struct scan *s) {
       way = isl_map_order_ge(way, isl_dim_in, k, isl_dim_out, k);
     k++;
   }
-  domain = isl_set_coalesce(isl_set_intersect(isl_set_apply(domain, way), isl_set_copy(box)));
+  domain = rt_poly_coalesce(isl_set_intersect(isl_set_apply(domain, way), isl_set_copy(box)));
   atoll_err err = domain ? rt_poly_condition(y, domain, box, &y->where) : rt_poly_error(ctx, "scans");
   isl_set_free(domain);
   isl_set_free(box);
