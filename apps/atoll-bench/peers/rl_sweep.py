@@ -5,8 +5,9 @@
 
 Each row, an algorithm, a number of environments and a length of episodes, meets Atoll, JAX's scan and the PyTorch loop
 in --turns turns, one process each; the table has the medians over turns of steps per second, and of Atoll's ratio to
-each within a turn. The PyTorch loop, far slower, is run in the first turn only. sweep.py says how it goes on where it
-stopped. Peers are run by the Python that runs this script, which needs jax, torch and numpy.
+each within a turn. The PyTorch loop, far slower, is run in the first turn only. Runs have fewer iterations where
+episodes are long and environments many. With --ranks N, Atoll divides environments over N ranks (by mpirun), and
+peers, which are processes, get N threads. sweep.py says how it goes on where it stopped. Peers are run by the Python that runs this script, which needs jax, torch and numpy.
 """
 import os
 import sys
@@ -26,16 +27,23 @@ def options():
     p.add_argument("--lengths", type=peer.numbers, default=[125, 250, 500, 1000, 2000])
     p.add_argument("--turns", type=int, default=3)
     p.add_argument("--programs", default="atoll,jax,torch", type=lambda text: text.split(","))
+    p.add_argument("--ranks", type=int, default=1, help="ranks of Atoll, threads of its peers")
+    p.add_argument("--steps", type=int, default=1000000, help="of all environments in a timed run, where 5 iterations "
+                   "would take more; PPO, which learns four times, gets half of them")
     return p.parse_args()
 
 
 def command(a, path, program, algorithm, environments, length):
-    row = ["--algorithms", algorithm, "--environments", str(environments), "--lengths", str(length), "--json", path]
+    most = a.steps / (2 if algorithm == "ppo" else 1) / (environments * length)
+    iterations = max(2, min(5, int(most)))  # more than one: the first draws and places memory, too
+    repeat = a.repeat if most >= 1 and program != "torch" else 1
+    row = ["--algorithms", algorithm, "--environments", str(environments), "--lengths", str(length),
+           "--iterations", str(iterations), "--json", path]
     if program == "atoll":
-        return [a.bench, "rl", *row, "--repeats", str(a.repeat)]
-    few = environments * length > 100000  # a loop of Python takes its time by the step
-    return [sys.executable, os.path.join(HERE, f"rl_{program}.py"), *row, "--threads", "1", "--repeat",
-            str(1 if few else a.repeat), *(["--iterations", "2"] if few and program == "torch" else [])]
+        launch = ["mpirun", "-n", str(a.ranks)] if a.ranks > 1 else []
+        return [*launch, a.bench, "rl", *row, "--repeats", str(repeat)]
+    return [sys.executable, os.path.join(HERE, f"rl_{program}.py"), *row, "--threads", str(a.ranks), "--repeat",
+            str(repeat)]
 
 
 def figures(a, pieces, *row):
