@@ -385,7 +385,7 @@ static void set(json_t *row, const char *key, double v) {
 }
 
 static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repeats, json_t *peers, json_t *rows) {
-  static const char *const keys[] = {"T", "window", "batch", "threads", NULL};
+  static const char *const keys[] = {"T", "window", "batch", "threads", "layers", NULL}; /* models have layers */
   double ms = atoll_median(f->tiled, (size_t)repeats), padded = atoll_median(f->padded, (size_t)repeats);
   double fraction = f->bound / ms;
   json_t *row =
@@ -408,14 +408,12 @@ static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repe
   set(row, "difference", f->error);
   double best = bench_compare(row, peers, keys, "ms_per_token", 0);
   json_array_append_new(rows, row);
-  char against[48] = "";
-  if (isfinite(best))
-    (void)snprintf(against, sizeof against, " , %.2f x the best peer", best / ms);
+  char against[48];
   atoll_say(
       "T %6lld , window %5lld , batch %2lld : %.4f ms a token , padded %.4f ( %.2f x ) , keys and values %.2f MB , "
       "%.2f of the bandwidth%s",
       (long long)p->length, (long long)p->window, (long long)p->batch, ms, padded, padded / ms, (double)t->kept / 1e6,
-      fraction, against);
+      fraction, bench_against(best / ms, against));
   return ATOLL_OK;
 }
 
@@ -489,7 +487,7 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   if (out)
     json_object_set(out, "rows", rows);
   if (err == ATOLL_OK && size == 1) /* the model is one rank's */
-    err = decode_models(cli, part, out);
+    err = decode_models(cli, part, peers, out);
   if (comm)
     atoll_comm_destroy(&comm);
   json_decref(rows);

@@ -10,7 +10,8 @@ atoll_err decode_read_rate(int64_t bytes, int threads, double *rate);
  * none, or it is not known. */
 int64_t decode_l3_bytes(void);
 /* A small Llama: milliseconds a token over --model-lengths, --windows and --batches, and compile times over --layers.
- * part: "model" or "compile" alone, or NULL. Adds "model" and "compile" to out (or NULL). */
-atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *out);
+ * part: "model" or "compile" alone, or NULL. peers: rows of other programs, of which those with "layers" are models.
+ * Adds "model" and "compile" to out (or NULL). */
+atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *peers, json_t *out);
 
 #endif

@@ -67,7 +67,28 @@ static double seen_bytes(const llama *x, int64_t length, const atoll_rec_model_p
   return sizeof(float) * ((double)atoll_model_matmul_elements(x->m) + row * (double)p->texts * places / (double)length);
 }
 
-static atoll_err time_tokens(int64_t length, int64_t repeats, const atoll_rec_model_params *p, json_t *rows) {
+/* bytes that a token reads, of `rate` a second at most; sum: of the first logits of all tokens but the last. */
+static atoll_err tell(int64_t length, const atoll_rec_model_params *p, double ms, double bytes, double rate, double sum,
+                      json_t *peers, json_t *rows) {
+  static const char *const keys[] = {"T", "window", "batch", "threads", "layers", NULL};
+  const double fraction = bytes / (1e-3 * ms) / rate;
+  char against[48];
+  json_t *row =
+      json_pack("{s:I,s:I,s:I,s:i,s:i,s:I,s:f,s:f,s:f,s:f}", "T", (json_int_t)length, "window", (json_int_t)p->window,
+                "batch", (json_int_t)p->texts, "layers", LAYERS, "threads", p->threads, "block", (json_int_t)p->block,
+                "ms_per_token", ms, "bandwidth_fraction", fraction, "read_bytes_per_second", rate, "checksum", sum);
+  if (!row)
+    return atoll_fail(ATOLL_NOMEM, "row of figures");
+  const double best = bench_compare(row, peers, keys, "ms_per_token", 0);
+  json_array_append_new(rows, row);
+  atoll_say("Llama of %d layers , T %6lld , window %5lld , batch %2lld : %.3f ms a token , %.2f of the bandwidth%s",
+            LAYERS, (long long)length, (long long)p->window, (long long)p->texts, ms, fraction,
+            bench_against(best / ms, against));
+  return ATOLL_OK;
+}
+
+static atoll_err time_tokens(int64_t length, int64_t repeats, const atoll_rec_model_params *p, json_t *peers,
+                             json_t *rows) {
   llama x = {NULL, NULL, 0, 0};
   double v[MOST], rate = 0;
   atoll_err err = create(LAYERS, p, &x);
@@ -75,26 +96,20 @@ static atoll_err time_tokens(int64_t length, int64_t repeats, const atoll_rec_mo
     fill(&x);
   for (int64_t k = 0; k <= repeats && err == ATOLL_OK; k++) {
     double began = atoll_clock_now();
+    x.sum = 0;
     err = atoll_rec_model_run(x.program, length);
     v[k ? k - 1 : 0] = 1e3 * (atoll_clock_now() - began) / (double)length;
   }
   double bytes = err == ATOLL_OK ? seen_bytes(&x, length, p) : 1;
   if (err == ATOLL_OK)
     err = decode_read_rate((int64_t)fmin(bytes, 1 << 30), p->threads, &rate);
-  if (err == ATOLL_OK) {
-    double ms = atoll_median(v, (size_t)repeats), fraction = bytes / (1e-3 * ms) / rate;
-    json_array_append_new(rows, json_pack("{s:I,s:I,s:I,s:i,s:i,s:I,s:f,s:f,s:f}", "T", (json_int_t)length, "window",
-                                          (json_int_t)p->window, "batch", (json_int_t)p->texts, "layers", LAYERS,
-                                          "threads", p->threads, "block", (json_int_t)p->block, "ms_per_token", ms,
-                                          "bandwidth_fraction", fraction, "read_bytes_per_second", rate));
-    atoll_say("Llama of %d layers , T %6lld , window %5lld , batch %2lld : %.3f ms a token , %.2f of the bandwidth",
-              LAYERS, (long long)length, (long long)p->window, (long long)p->texts, ms, fraction);
-  }
+  if (err == ATOLL_OK)
+    err = tell(length, p, atoll_median(v, (size_t)repeats), bytes, rate, x.sum, peers, rows);
   release(&x);
   return err;
 }
 
-static atoll_err sweep(const atoll_cli *cli, const atoll_rec_model_params *given, json_t *rows) {
+static atoll_err sweep(const atoll_cli *cli, const atoll_rec_model_params *given, json_t *peers, json_t *rows) {
   bench_list lengths, windows, batches;
   int64_t repeats;
   ATOLL_TRY(bench_numbers(cli, "model-lengths", "512", 2, 1 << 20, &lengths));
@@ -107,7 +122,7 @@ static atoll_err sweep(const atoll_cli *cli, const atoll_rec_model_params *given
         atoll_rec_model_params p = *given;
         p.window = windows.v[w];
         p.texts = batches.v[b];
-        ATOLL_TRY(time_tokens(lengths.v[l], repeats, &p, rows));
+        ATOLL_TRY(time_tokens(lengths.v[l], repeats, &p, peers, rows));
       }
   return ATOLL_OK;
 }
@@ -160,7 +175,7 @@ static atoll_err with_empty_cache(const atoll_cli *cli, const atoll_rec_model_pa
   return err != ATOLL_OK ? err : removed;
 }
 
-atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *out) {
+atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *peers, json_t *out) {
   int64_t block, threads;
   ATOLL_TRY(bench_count(cli, "block", 128, 0, 1 << 20, &block));
   ATOLL_TRY(bench_count(cli, "threads", 1, 1, 1024, &threads));
@@ -168,7 +183,7 @@ atoll_err decode_models(const atoll_cli *cli, const char *part, json_t *out) {
   json_t *model = json_array(), *compile = json_array();
   atoll_err err = ATOLL_OK;
   if (!part || strcmp(part, "model") == 0)
-    err = sweep(cli, &p, model);
+    err = sweep(cli, &p, peers, model);
   if (err == ATOLL_OK && (!part || strcmp(part, "compile") == 0))
     err = with_empty_cache(cli, &p, compile);
   if (out) {

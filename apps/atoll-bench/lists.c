@@ -53,9 +53,11 @@ atoll_err bench_rows(const atoll_cli *cli, const char *flag, json_t **rows) {
 }
 
 static int same(const json_t *a, const json_t *b, const char *const *keys) {
-  for (int k = 0; keys[k]; k++)
-    if (!json_equal(json_object_get(a, keys[k]), json_object_get(b, keys[k])))
+  for (int k = 0; keys[k]; k++) {
+    const json_t *x = json_object_get(a, keys[k]), *y = json_object_get(b, keys[k]);
+    if ((x || y) && !json_equal(x, y))
       return 0;
+  }
   return 1;
 }
 
@@ -73,4 +75,11 @@ double bench_compare(json_t *row, json_t *peers, const char *const *keys, const 
   }
   json_object_set_new(row, "peers", found);
   return best;
+}
+
+const char *bench_against(double ratio, char text[48]) {
+  text[0] = '\0';
+  if (isfinite(ratio))
+    (void)snprintf(text, 48, " , %.2f x the best peer", ratio);
+  return text;
 }

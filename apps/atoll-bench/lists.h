@@ -17,7 +17,10 @@ atoll_err bench_numbers(const atoll_cli *cli, const char *flag, const char *othe
 /* The rows of the files that a flag names, separated by commas, one array (empty without the flag). Owned. */
 atoll_err bench_rows(const atoll_cli *cli, const char *flag, json_t **rows);
 /* Adds to row "peers": {program: value of `measure`} for those rows that have the same values of all keys (NULL ends
- * them). Returns the best of them by `more` (1: the largest), NaN when there is none. */
+ * them; one that neither has counts as the same). Returns the best of them by `more` (1: the largest), NaN when there
+ * is none. */
 double bench_compare(json_t *row, json_t *peers, const char *const *keys, const char *measure, int more);
+/* " , RATIO x the best peer", or nothing for NaN: text. */
+const char *bench_against(double ratio, char text[48]);
 
 #endif

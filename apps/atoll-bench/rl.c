@@ -133,11 +133,10 @@ static atoll_err add_row(const algorithm *a, const sizes *s, int64_t environment
     return atoll_fail(ATOLL_NOMEM, "row of figures");
   double best = bench_compare(row, peers, keys, "steps_per_second", 1);
   json_array_append_new(rows, row);
-  char against[48] = "";
-  if (isfinite(best))
-    (void)snprintf(against, sizeof against, " , %.2f x the best peer", rate / best);
+  char against[48];
   atoll_say("%-11s %5lld environments , T %5lld : %.3g steps/s , products alone %.2f of the time , peak %.2f MB%s",
-            a->name, (long long)environments, (long long)length, rate, only / seconds, (double)t.peak / 1e6, against);
+            a->name, (long long)environments, (long long)length, rate, only / seconds, (double)t.peak / 1e6,
+            bench_against(rate / best, against));
   return ATOLL_OK;
 }
 

@@ -4,6 +4,8 @@
 cat >peers.json <<'J'
 {"rows": [{"program": "other", "T": 40, "window": 8, "batch": 2, "threads": 1, "ms_per_token": 2.5},
           {"program": "other", "T": 40, "window": 0, "batch": 9, "threads": 1, "ms_per_token": 2.5},
+          {"program": "model", "T": 4, "window": 0, "batch": 2, "threads": 1, "layers": 8, "ms_per_token": 3.5},
+          {"program": "model", "T": 40, "window": 0, "batch": 2, "threads": 1, "layers": 8, "ms_per_token": 3.5},
           {"program": "other", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4, "hidden": 8,
            "steps_per_second": 7}]}
 J
@@ -28,7 +30,8 @@ for r in (causal, window): # what bounds a row, and whether its keys and values 
     assert 0 < r["bandwidth_fraction"] and 0 < r["read_bytes_per_second"] and 0 < r["dram_bytes_per_second"], r
     assert abs(r["speedup"] * r["ms_per_token_tiled"] / r["ms_per_token_padded"] - 1) < 1e-6, r
     assert r["l3_bytes"] == l3 or not r["l3_bytes"] and not l3, (r["l3_bytes"], l3)
-for r in model["rows"] if isinstance(model, dict) else model:
+assert [r["peers"] for r in model] == [{"model": 3.5}, {}], model
+for r in model:
     assert 0 < r["bandwidth_fraction"] and 0 < r["read_bytes_per_second"] and r["ms_per_token"] > 0, r
 for r in (causal, window):
     assert r["ms_per_token_tiled"] > 0 and r["ms_per_token_padded"] > 0 and 0 <= r["difference"] < 1e-3, r

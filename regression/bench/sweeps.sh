@@ -4,29 +4,30 @@
 PY=/usr/bin/python3
 "$PY" -c 'import numpy' 2>/dev/null || skip 'python3-numpy is not installed'
 mkdir decode rl
-cat >decode/jax-40-8-2.json <<'J'
+cat >decode/attention-jax-40-8-2.json <<'J'
 {"rows": [{"program": "slow", "T": 40, "window": 8, "batch": 2, "ms_per_token": 8e3},
           {"program": "fast", "T": 40, "window": 8, "batch": 2, "ms_per_token": 2e3}]}
 J
 echo '{"rows": [{"steps_per_second": 2.0}]}' >rl/jax-reinforce_n-8-12-0.json
 echo '{"rows": [{"steps_per_second": 0.5}]}' >rl/torch-reinforce_n-8-12-0.json
-decode=("$PY" "$(sourcefile apps/atoll-bench/peers/decode_sweep.py)" --bench "$(atoll atoll-bench)" --out decode --lengths 40 --windows 8 --batches 2 --repeat 1)
+decode=("$PY" "$(sourcefile apps/atoll-bench/peers/decode_sweep.py)" --bench "$(atoll atoll-bench)" --out decode --lengths 40 --windows 8 --batches 2
+  --parts attention --repeat 1)
 rl=("$PY" "$(sourcefile apps/atoll-bench/peers/rl_sweep.py)" --bench "$(atoll atoll-bench)" --out rl --algorithms reinforce_n --environments 8 --lengths 12
   --turns 1 --repeat 1)
 run "${decode[@]}" --programs atoll,jax --minutes 0
-says 'no time: atoll 40 8 2'
+says 'no time: attention atoll 40 8 2'
 run "${decode[@]}" --programs atoll,jax
 run "${rl[@]}"
-touch -d '2001-01-01' decode/atoll-40-8-2.json rl/atoll-reinforce_n-8-12-0.json
+touch -d '2001-01-01' decode/attention-atoll-40-8-2.json rl/atoll-reinforce_n-8-12-0.json
 run "${decode[@]}" --programs atoll,jax
 run "${rl[@]}"
 "$PY" - <<'P' || fail 'the tables'
 import json, os
-for name in "decode/atoll-40-8-2", "rl/atoll-reinforce_n-8-12-0":
+for name in "decode/attention-atoll-40-8-2", "rl/atoll-reinforce_n-8-12-0":
     assert os.path.getmtime(name + ".json") < 1e9, "%s was run again" % name
 row, = json.load(open("decode/sweep.json"))["rows"]
 assert row["peers"] == {"slow": 8e3, "fast": 2e3}, row
-assert abs(row["against_best_peer"] * row["ms_per_token_tiled"] / 2e3 - 1) < 1e-9, row
+assert abs(row["against_best_peer"] * row["ms_per_token"] / 2e3 - 1) < 1e-9, row
 row, = json.load(open("rl/sweep.json"))["rows"]
 assert abs(row["peers"]["jax"]["atoll_over"] * 2 / row["steps_per_second"] - 1) < 1e-9, row
 assert abs(row["peers"]["torch"]["atoll_over"] / 2 / row["steps_per_second"] - 1) < 1e-9, row

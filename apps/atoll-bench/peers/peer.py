@@ -36,12 +36,15 @@ def decode_options(description):
     return p
 
 
+def hashed(count):
+    """f32 [count] in [-0.5, 0.5): the top 24 bits of the 32-bit product i x 2654435761, over 2^24, less one half."""
+    bits = (np.arange(count, dtype=np.uint64) * 2654435761 % 2**32).astype(np.uint32) >> 8
+    return bits.astype(np.float32) / np.float32(2**24) - np.float32(0.5)
+
+
 def decode_inputs(batch, heads, dim):
-    """Queries, keys and values [3, PERIOD, batch, heads, dim] in [-0.5, 0.5): token t takes entry t mod PERIOD. Element i
-    of the flat array is the top 24 bits of the 32-bit product i x 2654435761, over 2^24, less one half."""
-    i = np.arange(3 * PERIOD * batch * heads * dim, dtype=np.uint64)
-    bits = (i * 2654435761 % 2**32).astype(np.uint32) >> 8
-    return (bits.astype(np.float32) / np.float32(2**24) - np.float32(0.5)).reshape(3, PERIOD, batch, heads, dim)
+    """Queries, keys and values [3, PERIOD, batch, heads, dim]: token t takes entry t mod PERIOD."""
+    return hashed(3 * PERIOD * batch * heads * dim).reshape(3, PERIOD, batch, heads, dim)
 
 
 def rl_options(description):
@@ -58,11 +61,9 @@ def rl_options(description):
 
 
 def rl_start(environments, observation):
-    """First observations of the near-free environment, [environments, observation] in [-0.5, 0.5), by the hash of
-    decode_inputs. A step with action a in {0, 1} is x <- 0.9 x + 0.1 (2 a - 1), its reward 1 - mean(x^2)."""
-    i = np.arange(environments * observation, dtype=np.uint64)
-    bits = (i * 2654435761 % 2**32).astype(np.uint32) >> 8
-    return (bits.astype(np.float32) / np.float32(2**24) - np.float32(0.5)).reshape(environments, observation)
+    """First observations [environments, observation] of the near-free environment. A step with action a in {0, 1} is
+    x <- 0.9 x + 0.1 (2 a - 1), its reward 1 - mean(x^2)."""
+    return hashed(environments * observation).reshape(environments, observation)
 
 
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, EPOCHS, RATE = 0.99, 0.95, 0.2, 0.01, 0.5, 4, 1e-3
