@@ -230,14 +230,17 @@ static void map_statement(rt_emitter *em, const atoll_rt *x, rt_operand *o, int 
 
 /* Slices stay inside of what they cut. */
 static void check_slice(rt_emitter *em, const atoll_rt *x, const rt_operand *o) {
-  int64_t start;
-  if ((x->op != RT_SLICE && x->op != RT_PAD) || rt_is_const(x->start[0], &start))
+  int64_t start, part, all;
+  if (x->op != RT_SLICE && x->op != RT_PAD)
     return;
-  const char *at = rt_expression(em, x->start[0], NULL);
-  const char *small = rt_size(em, x->op == RT_SLICE ? x->shape[x->axis] : o->shape[x->axis]);
-  const char *large = rt_size(em, x->op == RT_SLICE ? o->shape[x->axis] : x->shape[x->axis]);
+  const atoll_sym *cut = x->op == RT_SLICE ? x->shape[x->axis] : o->shape[x->axis];
+  const atoll_sym *whole = x->op == RT_SLICE ? o->shape[x->axis] : x->shape[x->axis];
+  if (rt_is_const(x->start[0], &start) && rt_is_const(cut, &part) && rt_is_const(whole, &all) && start >= 0 &&
+      start + part <= all)
+    return;
+  const char *at = rt_expression(em, x->start[0], NULL), *small = rt_size(em, cut), *large = rt_size(em, whole);
   rt_line(em, "if (%s < 0 || %s + %s > %s)", at, at, small, large);
-  rt_line(em, "  return r->outside(r, %d, %s, %s);", x->id, at, large);
+  rt_line(em, "  return r->outside(r, %d, %s < 0 ? %s : %s + %s - 1, %s);", x->id, at, at, at, small, large);
 }
 
 void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {

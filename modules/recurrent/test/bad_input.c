@@ -74,6 +74,41 @@ static void points_outside(void **state) {
   atoll_rec_destroy(&c);
 }
 
+/* Slices of an axis whose extent depends on the point: what is outside of it is neither read nor written. */
+static void slices_outside(void **state) {
+  (void)state;
+  double x[2 * 4 * 3];
+  const atoll_rec_binding fits[] = {{"T", 4, NULL}, {"x", 0, x}}, no[] = {{"T", 3, NULL}, {"x", 0, x}};
+  const char *const said = "index 3, the axis has 3 elements";
+  for (int k = 0; k < 2 * 4 * 3; k++)
+    x[k] = k;
+  for (int learns = 0; learns < 2; learns++) {
+    atoll_rec *c = context();
+    test_log got = {0};
+    atoll_rt *in = input(c), *y = atoll_rt_slice(atoll_rt_at(in, "b,0:t+1"), 0, 0, 4), *gradient = NULL;
+    y = atoll_rt_at(atoll_rt_sum(atoll_rt_sum(atoll_rt_square(y), 0), 0), "b,T-1");
+    if (learns)
+      atoll_rt_gradients(y, 1, &in, &gradient);
+    atoll_rt_sink(learns ? gradient : y, "out", test_collect, &got);
+    assert_ok(atoll_rec_interpret(c, fits, 2));
+    assert_refused(ATOLL_USAGE, said, atoll_rec_interpret(c, no, 2));
+    const test_log expected = got;
+    assert_int_equal(expected.n, learns ? 24 : 2);
+    for (int compiled = 0; compiled < 2; compiled++) {
+      atoll_rec_program *p = NULL;
+      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = compiled ? NULL : ""}, &p));
+      got.n = 0;
+      assert_ok(atoll_rec_run(p, fits, 2));
+      assert_int_equal(got.n, expected.n);
+      for (int k = 0; k < got.n; k++)
+        assert_true(got.v[k] == expected.v[k]);
+      assert_refused(ATOLL_USAGE, said, atoll_rec_run(p, no, 2));
+      atoll_rec_program_destroy(&p);
+    }
+    atoll_rec_destroy(&c);
+  }
+}
+
 static atoll_rt *scalar(atoll_rec *c, const char *name) {
   return atoll_rec_tensor(c, name, ATOLL_F64, "t", ATOLL_SCALAR);
 }
@@ -193,6 +228,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(index_strings),
       cmocka_unit_test(points_outside),
+      cmocka_unit_test(slices_outside),
       cmocka_unit_test(cases),
       cmocka_unit_test(definitions_that_need_themselves),
       cmocka_unit_test(shapes_and_types),
