@@ -102,13 +102,14 @@ static atoll_err parse(const struct text *t, size_t from, size_t to, unsigned ma
   return ATOLL_OK;
 }
 
-/* Why e is not quasi-affine, or NULL. */
-static const char *not_affine(const atoll_sym *e) {
+/* Why e is not quasi-affine, or NULL. An expression that is only computed may have products; what is divided by must
+ * be a positive number in any case, so that nothing divides by 0 and emitted divisions round down (emitted.h). */
+static const char *not_affine(const atoll_sym *e, int products) {
   int64_t v;
   int varying = 0;
   switch (atoll_sym_op_of(e)) {
   case ATOLL_SYM_MUL:
-    for (int k = 0; k < atoll_sym_arity(e); k++)
+    for (int k = 0; k < atoll_sym_arity(e) && !products; k++)
       varying += !rt_is_const(atoll_sym_arg(e, k), &v);
     if (varying > 1)
       return "not affine: a product of two variables";
@@ -116,24 +117,30 @@ static const char *not_affine(const atoll_sym *e) {
   case ATOLL_SYM_FLOORDIV:
   case ATOLL_SYM_MOD:
     if (!rt_is_const(atoll_sym_arg(e, 1), &v) || v <= 0)
-      return "not affine: // and % need a positive number on the right";
+      return products ? "// and % need a positive number on the right"
+                      : "not affine: // and % need a positive number on the right";
     break;
   default:
     break;
   }
   for (int k = 0; k < atoll_sym_arity(e); k++) {
-    const char *why = not_affine(atoll_sym_arg(e, k));
+    const char *why = not_affine(atoll_sym_arg(e, k), products);
     if (why)
       return why;
   }
   return NULL;
 }
 
+static atoll_err parse_checked(const struct text *t, size_t from, size_t to, unsigned mask, atoll_sym_type type,
+                               int products, const atoll_sym **out) {
+  ATOLL_TRY(parse(t, from, to, mask, type, out));
+  const char *why = not_affine(*out, products);
+  return why ? wrong(t, from, "%s", why) : ATOLL_OK;
+}
+
 static atoll_err parse_affine(const struct text *t, size_t from, size_t to, unsigned mask, atoll_sym_type type,
                               const atoll_sym **out) {
-  ATOLL_TRY(parse(t, from, to, mask, type, out));
-  const char *why = not_affine(*out);
-  return why ? wrong(t, from, "%s", why) : ATOLL_OK;
+  return parse_checked(t, from, to, mask, type, 0, out);
 }
 
 /* Position of the next `c` outside of parentheses in [from, to), or to. */
@@ -219,7 +226,7 @@ atoll_err rt_parse_expr(rt_graph *g, const char *what, const char *text, unsigne
   struct text t = {g, what, text};
   if (type == ATOLL_SYM_BOOL)
     return parse_affine(&t, 0, strlen(text), mask, type, out);
-  return parse(&t, 0, strlen(text), mask, type, out);
+  return parse_checked(&t, 0, strlen(text), mask, type, 1, out);
 }
 
 atoll_err rt_parse_domain(rt_graph *g, const char *text, unsigned *mask) {

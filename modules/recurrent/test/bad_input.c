@@ -109,6 +109,34 @@ static void slices_outside(void **state) {
   }
 }
 
+/* Expressions that are computed, not read at, may multiply; what they divide by must be a positive number. */
+static void expressions(void **state) {
+  (void)state;
+  static const char *const bad[] = {"t//(T-4)", "1+t%T", "t//0", "t//-2", "t%-2", "t%0", "t//(t+1)"};
+  for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+    atoll_rec *c = context();
+    assert_null(atoll_rec_expr(c, ATOLL_I32, bad[k]));
+    assert_refused(ATOLL_USAGE, "expression, column ", atoll_rec_error(c));
+    assert_refused(ATOLL_USAGE, bad[k], atoll_rec_error(c));
+    assert_refused(ATOLL_USAGE, "^", atoll_rec_error(c));
+    atoll_rec_destroy(&c);
+  }
+  const atoll_rec_binding b[] = {{"T", 4, NULL}};
+  atoll_rec *c = context();
+  atoll_rec_program *p = NULL;
+  test_log got = {0};
+  atoll_rt_sink(atoll_rec_expr(c, ATOLL_I32, "(t-3)//2*t + (t-5)%3"), "out", test_collect, &got);
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_ok(atoll_rec_run(p, b, 1));
+  assert_ok(atoll_rec_interpret(c, b, 1));
+  static const int64_t expected[] = {1, -1 + 2, -2 + 0, 0 + 1};
+  assert_int_equal(got.n, 8);
+  for (int k = 0; k < 8; k++)
+    assert_true(got.v[k] == (double)expected[k % 4]);
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 static atoll_rt *scalar(atoll_rec *c, const char *name) {
   return atoll_rec_tensor(c, name, ATOLL_F64, "t", ATOLL_SCALAR);
 }
@@ -229,6 +257,7 @@ int main(void) {
       cmocka_unit_test(index_strings),
       cmocka_unit_test(points_outside),
       cmocka_unit_test(slices_outside),
+      cmocka_unit_test(expressions),
       cmocka_unit_test(cases),
       cmocka_unit_test(definitions_that_need_themselves),
       cmocka_unit_test(shapes_and_types),

@@ -86,7 +86,8 @@ ATOLL_API atoll_rt *atoll_rt_at(atoll_rt *x, const char *index);
 ATOLL_API atoll_rt *atoll_rec_input(atoll_rec *c, const char *name, atoll_dtype dtype, const char *domain,
                                     atoll_rt_shape shape);
 ATOLL_API atoll_rt *atoll_rec_const(atoll_rec *c, atoll_dtype dtype, double value);
-/** The value of an index expression at each point, e.g. the position "t". */
+/** The value of an integer expression at each point, e.g. the position "t". It need not be affine, as in "t*t"; what //
+ * and % divide by must be a positive number. */
 ATOLL_API atoll_rt *atoll_rec_expr(atoll_rec *c, atoll_dtype dtype, const char *expression);
 /** 0, 1, ... along a new axis of a static extent. */
 ATOLL_API atoll_rt *atoll_rec_iota(atoll_rec *c, atoll_dtype dtype, int64_t extent);
