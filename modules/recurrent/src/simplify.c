@@ -1,7 +1,9 @@
 /* Local rewriting until nothing changes: views folded into the edges that read them, equal nodes shared, and algebra.
  * What nothing reads any more is removed by the domain pass that follows. */
+#include "interp.h"
 #include "passes.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +195,10 @@ static int drop_neutral(atoll_rt *x) {
   return 1;
 }
 
+/* Types whose operations are those of real numbers but for rounding. Integers cut off after each operation, and bf16
+ * has so few digits that its rounding is part of what a program means. */
+static int is_nearly_real(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_F64; }
+
 /* (x * 2) * 3, -(-x), reshape of a reshape */
 static int merge_chain(atoll_rt *x) {
   rt_graph *g = x->g;
@@ -203,6 +209,8 @@ static int merge_chain(atoll_rt *x) {
     x->in[0] = y->in[0];
     return 1;
   }
+  if (!is_nearly_real(x->dtype))
+    return 0;
   if (x->op == RT_NEG && y->op == RT_NEG) {
     x->in[0] = y->in[0];
     x->op = RT_IDENT;
@@ -213,7 +221,10 @@ static int merge_chain(atoll_rt *x) {
   const atoll_rt *a = rt_src(g, &x->in[1]), *b = rt_src(g, &y->in[1]);
   if (a->op != RT_CONST || b->op != RT_CONST || a->axes || b->axes)
     return 0;
-  atoll_rt *c = rt_number(a, a->value * b->value);
+  const double factor = rt_round(x->dtype, rt_round(x->dtype, a->value) * rt_round(x->dtype, b->value));
+  if (!isfinite(factor) || fabs(factor) < (x->dtype == ATOLL_F32 ? FLT_MIN : DBL_MIN))
+    return 0; /* one after the other they may do more than both at once */
+  atoll_rt *c = rt_number(a, factor);
   if (!c)
     return 0;
   x->in[0] = y->in[0];
@@ -343,7 +354,7 @@ static int sum_of_einsum(atoll_rt *x) {
   if (x->op != RT_SUM || !rt_is_identity(g, &x->in[0]))
     return 0;
   const atoll_rt *y = rt_src(g, &x->in[0]);
-  if (y->op != RT_EINSUM || y->dims & ~x->dims)
+  if (y->op != RT_EINSUM || y->dims & ~x->dims || !is_nearly_real(x->dtype))
     return 0;
   const char *comma = strchr(y->spec, ','), *arrow = strstr(comma, "->");
   char label = arrow[2 + x->axis], spec[4 * RT_AXES];
@@ -469,13 +480,14 @@ static int fold_constants(atoll_rt *x) {
   rt_graph *g = x->g;
   if (x->op != RT_NEG && x->op != RT_ADD && x->op != RT_SUB && x->op != RT_MUL && x->op != RT_DIV)
     return 0;
-  if (x->dtype != ATOLL_F32 && x->dtype != ATOLL_F64)
+  if (!is_nearly_real(x->dtype))
     return 0;
   for (int k = 0; k < x->inputs; k++)
     if (rt_src(g, &x->in[k])->op != RT_CONST || x->dims)
       return 0;
-  double a = rt_src(g, &x->in[0])->value, b = x->inputs > 1 ? rt_src(g, &x->in[1])->value : 0;
-  x->value = apply(x->op, a, b);
+  const double a = rt_round(x->dtype, rt_src(g, &x->in[0])->value);
+  const double b = x->inputs > 1 ? rt_round(x->dtype, rt_src(g, &x->in[1])->value) : 0;
+  x->value = rt_round(x->dtype, apply(x->op, a, b));
   x->op = RT_CONST;
   x->inputs = 0;
   return 1;

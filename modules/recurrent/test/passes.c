@@ -42,6 +42,29 @@ static atoll_rt *neutral_numbers(atoll_rt *x) {
 
 static atoll_rt *scaled_twice(atoll_rt *x) { return atoll_rt_exp(atoll_rt_scale(atoll_rt_scale(x, 2), 3.5)); }
 
+/* Each factor means 0 to integers. */
+static atoll_rt *whole_scaled_twice(atoll_rt *x) {
+  return atoll_rt_scale(atoll_rt_scale(atoll_rt_cast(x, ATOLL_I32), 0.5), 2);
+}
+
+/* In f32 the factors together are infinite, or nothing. */
+static atoll_rt *scaled_far(atoll_rt *x) {
+  return atoll_rt_scale(atoll_rt_scale(atoll_rt_cast(atoll_rt_scale(x, 1e-30), ATOLL_F32), 1e25), 1e25);
+}
+
+static atoll_rt *scaled_away(atoll_rt *x) {
+  return atoll_rt_scale(atoll_rt_scale(atoll_rt_cast(atoll_rt_scale(x, 1e30), ATOLL_F32), 1e-25), 1e-25);
+}
+
+static atoll_rt *whole_negated_twice(atoll_rt *x) {
+  return atoll_rt_neg(atoll_rt_neg(atoll_rt_cast(atoll_rt_scale(x, 100), ATOLL_U8)));
+}
+
+static atoll_rt *rounded_numbers(atoll_rt *x) {
+  atoll_rt *many = atoll_rec_const(c, ATOLL_F32, 1e8), *one = atoll_rec_const(c, ATOLL_F32, 1);
+  return atoll_rt_add(atoll_rt_cast(x, ATOLL_F32), atoll_rt_sub(atoll_rt_add(many, one), many));
+}
+
 static atoll_rt *numbers_alone(atoll_rt *x) {
   atoll_rt *two = atoll_rec_const(c, ATOLL_F64, 2), *three = atoll_rec_const(c, ATOLL_F64, 3);
   return atoll_rt_mul(x, atoll_rt_div(atoll_rt_sub(atoll_rt_add(two, three), atoll_rt_mul(two, three)), two));
@@ -278,6 +301,34 @@ static void around(char *text, const char *pass, const char **before, const char
   *before = strchr(from, '\n') + 1;
 }
 
+/* Algebra that real numbers allow and a type does not. */
+static void simplification_keeps_to_types(void **state) {
+  (void)state;
+  static atoll_rt *(*const make[])(atoll_rt *) = {whole_scaled_twice,  scaled_far,      scaled_away,
+                                                  whole_negated_twice, rounded_numbers, scaled_twice};
+  double x[BATCH * T * N];
+  for (int k = 0; k < BATCH * T * N; k++)
+    x[k] = 1 + k % 5 / 4.0;
+  const atoll_rec_binding b = {"x", 0, x};
+  for (size_t k = 0; k < sizeof make / sizeof *make; k++) {
+    atoll_rec_program *p = NULL;
+    atoll_rec *program = make_program(make[k]);
+    assert_ok(atoll_rec_interpret(program, &b, 1));
+    const test_log expected = got;
+    assert_ok(atoll_rec_compile(program, &(atoll_rec_params){.passes = "simplify", .compiler = ""}, &p));
+    got.n = 0;
+    assert_ok(atoll_rec_run(p, &b, 1));
+    assert_int_equal(got.n, BATCH * T * N);
+    for (int i = 0; i < got.n; i++) {
+      assert_true(isfinite(expected.v[i]) && (k == 0 || k == 3 || expected.v[i] != 0));
+      if (!(fabs(got.v[i] - expected.v[i]) <= 1e-6 * fabs(expected.v[i])))
+        fail_msg("program %zu, value %d: %g became %g", k, i, expected.v[i], got.v[i]);
+    }
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&program);
+  }
+}
+
 static void passes_do_what_they_are_for(void **state) {
   (void)state;
   for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
@@ -420,6 +471,7 @@ static void schedules_tell_what_happens_to_memory(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(passes_do_what_they_are_for),
+      cmocka_unit_test(simplification_keeps_to_types),
       cmocka_unit_test(graphs_are_told_before_and_after_each_pass),
       cmocka_unit_test(storage_follows_from_indices),
       cmocka_unit_test(schedules_tell_what_happens_to_memory),
