@@ -384,6 +384,15 @@ function(atoll_install libraries)
   # Job files name models and corpora by relative path, so the folder goes as it is.
   install(DIRECTORY inputs DESTINATION ${CMAKE_INSTALL_DATADIR}/atoll)
   install(FILES README.md INSTALL CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} OPTIONAL)
+  # The pages of rooms that are built, where README.md's links find them, and the programs they explain.
+  foreach(name IN LISTS libraries)
+    get_property(folder GLOBAL PROPERTY ATOLL_UNIT_FOLDER_${name})
+    file(GLOB pages RELATIVE ${PROJECT_SOURCE_DIR} ${folder}/*.md ${folder}/*.svg ${folder}/examples/*.c)
+    foreach(page IN LISTS pages)
+      cmake_path(GET page PARENT_PATH where)
+      install(FILES ${page} DESTINATION ${CMAKE_INSTALL_DOCDIR}/${where})
+    endforeach()
+  endforeach()
 endfunction()
 
 function(atoll_finish)
