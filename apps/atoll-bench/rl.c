@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/agree.h"
 #include "atoll/clock.h"
 #include "atoll/gemm.h"
 #include "atoll/kernel.h"
@@ -106,6 +107,8 @@ static atoll_err measure(const algorithm *a, const sizes *s, int64_t environment
   }
   if (err == ATOLL_OK)
     err = atoll_rl_peak_bytes(rl, &t->peak);
+  if (err != ATOLL_OK && ranks > 1) /* others may wait for this rank's gradients */
+    atoll_abort(NULL, err);
   t->reward = report ? report[s->iterations - 1].reward : NAN;
   atoll_rl_destroy(&rl);
   atoll_rl_env_close(&env);

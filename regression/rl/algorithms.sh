@@ -58,6 +58,25 @@ text = words(e)
 assert e.tagName == "svg" and "mean return" in text and "likeliest actions" in text and "steps / s" in text, text
 P
 fi
+# An environment that goes wrong, on all ranks or on the second alone, ends a run on all of them, with the code of what it
+# did and the checkpoint that there was.
+run mpi 2 "$(atoll atoll-rl)" "${common[@]}" rl.environment="$ATOLL_BUILD_DIR/modules/rl/test/librl_env_0.so" rl.evaluate=0 \
+  rl.iterations=2 run.dir=wrong
+wrong() { # KIND CODE RANK TEXT
+  expect $2 mpi 2 timeout 60 "$(atoll atoll-rl)" "${common[@]}" rl.environment="$ATOLL_BUILD_DIR/modules/rl/test/librl_env_$1.so" \
+    rl.evaluate=0 rl.iterations=4 run.dir=wrong
+  says 'resumed wrong/ckpt/step-00000002.a1 : iteration 2'
+  says "rank $3: environment mine: step $4"
+  expect $2 atoll-inspect status wrong
+  run atoll-inspect verify wrong/ckpt/step-00000002.a1
+}
+wrong 2 80 0 'made number 0 of environment 1 nan (iteration 2, step 0)'
+wrong 3 76 0 'left number 4 of environment 0 unwritten, of 5 (iteration 2, step 0)'
+wrong 4 76 0 'wrote more than 5 numbers for each of 4 environments (iteration 2, step 0)'
+wrong 5 68 0 'failed with 7 (iteration 2, step 0)'
+wrong 7 68 1 'failed with 7 (iteration 2, step 0)'
+atoll-inspect metrics wrong --json >wrong.json || fail 'metrics of a run that has failed'
+python3 -c 'import json; m = json.load(open("wrong.json")); assert m["step"] == [1, 2], m["step"]' || fail 'rows of a run that has failed'
 expect 66 mpi 1 "$(atoll atoll-rl)" rl.environment=./none.so run.dir=odd
 [ ! -e odd ] || fail 'what is refused leaves a run directory'
 exit 0

@@ -5,7 +5,12 @@
  * differently, draws the same ones.
  *
  * What other environments than our own write is checked: results are filled with a mark before, which must be gone, and
- * behind them lies a guard, which must be as it was. */
+ * behind them lies a guard, which must be as it was.
+ *
+ * A failure ends the run, unless other ranks wait for this one's sums: left alone within their run they would wait for
+ * ever. It is kept then, no environment is asked again, and the reward is so large that the next sum over ranks is not
+ * finite, which ends the run on all of them at once; learn.c tells it after that. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,13 +154,25 @@ static atoll_err advance(const rl_actor *a, const float *state, const int32_t *a
 
 /* ---- functions of the program ---- */
 
-/* Says where a failure was. */
-static atoll_err placed(const rl_actor *a, atoll_err err, int64_t i, int64_t t) {
+/* Says where a failure was, or keeps it. */
+static atoll_err placed(rl_actor *a, atoll_err err, int64_t i, int64_t t) {
   char why[900];
-  if (err == ATOLL_OK)
-    return err;
+  if (err == ATOLL_OK || a->failed != ATOLL_OK)
+    return ATOLL_OK;
   snprintf(why, sizeof why, "%s", atoll_err_message());
-  return atoll_fail(err, "%s (iteration %lld, step %lld)", why, (long long)(a->iteration + i), (long long)t);
+  err = atoll_fail(err, "%s (iteration %lld, step %lld)", why, (long long)(a->iteration + i), (long long)t);
+  if (!a->awaited)
+    return err;
+  a->failed = err;
+  snprintf(a->why, sizeof a->why, "%s", atoll_err_message());
+  return ATOLL_OK;
+}
+
+/* What a rank whose environments have failed gives instead of states [n, S], or of results [n, S+2]. */
+static void give_nothing(const rl_actor *a, int64_t width, float *data) {
+  memset(data, 0, (size_t)(a->n * width) * sizeof *data);
+  for (int64_t b = 0; b < a->n && width > a->env->state; b++)
+    data[b * width + a->env->state] = FLT_MAX;
 }
 
 atoll_err rl_start(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
@@ -164,7 +181,11 @@ atoll_err rl_start(void *user, const int64_t *point, const atoll_rt_view *in, co
   const int64_t i = a->finished ? 0 : point[0];
   memset(a->running, 0, (size_t)a->n * 2 * sizeof *a->running);
   draw(a, DRAW_START, i, 0, 0, a->n, a->env->state);
-  return placed(a, begin(a, 0, a->n, out->data), i, 0);
+  atoll_err err = a->failed == ATOLL_OK ? begin(a, 0, a->n, out->data) : ATOLL_OK;
+  ATOLL_TRY(placed(a, err, i, 0));
+  if (a->failed != ATOLL_OK)
+    give_nothing(a, a->env->state, out->data);
+  return ATOLL_OK;
 }
 
 /* Returns and lengths, and new episodes where one has ended. */
@@ -193,8 +214,11 @@ static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, float *resul
 atoll_err rl_step(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   rl_actor *a = user;
   const int64_t i = a->finished ? 0 : point[0], t = a->finished ? point[0] : point[1];
-  atoll_err err = advance(a, in[0].data, in[1].data, out->data);
+  atoll_err err = a->failed == ATOLL_OK ? advance(a, in[0].data, in[1].data, out->data) : a->failed;
   if (err == ATOLL_OK)
     err = finish_episodes(a, i, t, out->data);
-  return placed(a, err, i, t);
+  ATOLL_TRY(placed(a, err, i, t));
+  if (a->failed != ATOLL_OK)
+    give_nothing(a, width_of(a->env), out->data);
+  return ATOLL_OK;
 }

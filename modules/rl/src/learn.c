@@ -18,7 +18,8 @@ struct atoll_rl {
   rl_memory memory;
   rl_rows rows;
   rl_account *account;
-  int64_t room; /* rows */
+  float *running; /* of the actor, as the run begins */
+  int64_t room;   /* rows */
   rl_run run;
   int64_t iteration;
   atoll_rec *context;
@@ -95,7 +96,10 @@ static atoll_err allocate(atoll_rl *rl) {
     }
   m->state = calloc((size_t)states, sizeof *m->state);
   m->state_after = calloc((size_t)states, sizeof *m->state_after);
-  return m->state && m->state_after ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "states of %lld numbers", (long long)states);
+  rl->running = calloc((size_t)rl->actor.n * 2, sizeof *rl->running);
+  return m->state && m->state_after && rl->running
+             ? ATOLL_OK
+             : atoll_fail(ATOLL_NOMEM, "states of %lld numbers", (long long)states);
 }
 
 /* Weights are normal with variance 1 / inputs, biases zero. */
@@ -155,6 +159,7 @@ static atoll_err setup(atoll_rl *rl, FILE *trace) {
   const int64_t mine = rl->params.environments / rl->ranks;
   ATOLL_TRY(atoll_rl_params_check(&rl->params, rl->ranks));
   ATOLL_TRY(rl_actor_create(rl->env, rl->params.seed, STREAM_LEARN, rl->rank * mine, mine, &rl->actor));
+  rl->actor.awaited = rl->ranks > 1;
   rl_memory_shapes(&rl->params, rl->env, &rl->memory);
   ATOLL_TRY(allocate(rl));
   initialize(rl);
@@ -205,6 +210,7 @@ void atoll_rl_destroy(atoll_rl **address) {
     }
   free(rl->memory.state);
   free(rl->memory.state_after);
+  free(rl->running);
   free(rl->rows.loss);
   free(rl->rows.norm2);
   free(rl->account);
@@ -259,13 +265,34 @@ static atoll_err tell(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
   return ATOLL_OK;
 }
 
+/* What environments have done wrong on any rank has brought all of them here, and so has a sum that is not finite.
+ * Whatever else failed did so on this rank, and others may still be in their run. */
+static atoll_err agree_on(const atoll_rl *rl, atoll_err err) {
+  const MPI_Comm comm = atoll_comm_mpi(rl->comm);
+  const rl_actor *a = &rl->actor;
+  char why[sizeof a->why];
+  if (err != ATOLL_OK && err != ATOLL_NONFINITE)
+    return err;
+  (void)snprintf(why, sizeof why, "%s", err == ATOLL_OK ? "" : atoll_err_message());
+  ATOLL_TRY_ALL(comm, a->failed == ATOLL_OK ? ATOLL_OK : atoll_fail(a->failed, "%s", a->why));
+  return atoll_agree(comm, err == ATOLL_OK ? ATOLL_OK : atoll_fail(err, "%s", why));
+}
+
 static atoll_err learn_chunk(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
   atoll_rec_binding b[RL_BINDINGS];
+  const size_t running = (size_t)rl->actor.n * 2 * sizeof *rl->running;
   int n = rl_bindings(&rl->memory, 1, k, rl->iteration, b);
   memset(rl->account, 0, (size_t)k * sizeof *rl->account);
+  memcpy(rl->running, rl->actor.running, running);
   rl->actor.iteration = rl->iteration;
-  ATOLL_TRY(atoll_rec_run(rl->program, b, n));
-  ATOLL_TRY(tell(rl, k, report));
+  rl->actor.failed = ATOLL_OK;
+  atoll_err err = agree_on(rl, atoll_rec_run(rl->program, b, n));
+  if (err == ATOLL_OK)
+    err = tell(rl, k, report);
+  if (err != ATOLL_OK) {
+    memcpy(rl->actor.running, rl->running, running);
+    return err;
+  }
   keep(rl);
   rl->iteration += k;
   return ATOLL_OK;

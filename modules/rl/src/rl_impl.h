@@ -38,6 +38,9 @@ typedef struct rl_actor {
   rl_account *account; /* per iteration of the run; NULL: none is kept */
   float *noise;        /* [n, max(S, A)] */
   float *guarded;      /* [n, S+2] and GUARD more, for results to be checked; NULL for what is built in */
+  int awaited;         /* bool: other ranks wait for this one within the run */
+  atoll_err failed;    /* what environments have done wrong in a run that is awaited: */
+  char why[1024];
 } rl_actor;
 
 atoll_err rl_actor_create(const atoll_rl_env *env, int64_t seed, uint32_t stream, int64_t first, int64_t n,

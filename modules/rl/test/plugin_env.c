@@ -6,12 +6,13 @@
 #ifndef WRONG
 #define WRONG 0
 #endif
-enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END };
+enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART };
 
 static int start(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state) {
-  (void)first;
   for (int64_t k = 0; k < n * self->state; k++)
     state[k] = noise[k];
+  for (int64_t b = 0; b < n; b++)
+    state[(b + 1) * self->state - 1] = (float)(first + b); /* which is not observed */
   return 0;
 }
 
@@ -27,7 +28,8 @@ static int step(const atoll_rl_env *self, int64_t n, const float *state, const i
   }
   if (WRONG == LONG)
     result[n * width] = 1;
-  return WRONG == CODE ? 7 : 0;
+  /* PART: only where environments from the fifth on are */
+  return WRONG == CODE || (WRONG == PART && state[self->state - 1] >= 4) ? 7 : 0;
 }
 
 const atoll_rl_env *atoll_rl_env_v1(void);
