@@ -35,6 +35,53 @@ atoll_err job_init(rl_job *job, atoll_opts *opts) {
   return atoll_opts_add(opts, &atoll_ckpt_options, &job->ckpt);
 }
 
+/* ---- options that count for nothing ---- */
+
+/* Options of one algorithm. */
+static const struct {
+  const char *key;
+  int algorithm;
+} of_one[] = {
+    {"rl.n", ATOLL_RL_REINFORCE}, {"rl.baseline", ATOLL_RL_REINFORCE}, {"rl.epochs", ATOLL_RL_PPO},
+    {"rl.lambda", ATOLL_RL_PPO},  {"rl.clip", ATOLL_RL_PPO},           {"rl.entropy", ATOLL_RL_PPO},
+    {"rl.value", ATOLL_RL_PPO},
+};
+
+/* Whether the option has been given another value than its default; origin: by what. */
+static int is_changed(const atoll_opts *opts, const atoll_opts *defaults, const char *key, const char **origin) {
+  char value[ATOLL_OPT_STRING_MAX], before[ATOLL_OPT_STRING_MAX];
+  const int k = atoll_opts_find(opts, key), d = atoll_opts_find(defaults, key);
+  *origin = atoll_opts_origin(opts, k);
+  return strcmp(atoll_opts_value(opts, k, value, sizeof value), atoll_opts_value(defaults, d, before, sizeof before)) !=
+         0;
+}
+
+static atoll_err check_changed(const rl_job *job, const atoll_opts *opts, const atoll_opts *defaults) {
+  const char *origin;
+  for (size_t k = 0; k < sizeof of_one / sizeof *of_one; k++)
+    if (of_one[k].algorithm != job->rl.algorithm && is_changed(opts, defaults, of_one[k].key, &origin))
+      return atoll_fail(ATOLL_USAGE, "%s (%s) counts for nothing with rl.algorithm %s", of_one[k].key, origin,
+                        job->rl.algorithm == ATOLL_RL_PPO ? "ppo" : "reinforce");
+  if (strcmp(job->rl.environment, "free") != 0 && is_changed(opts, defaults, "rl.observation", &origin))
+    return atoll_fail(ATOLL_USAGE, "rl.observation (%s) counts for nothing with rl.environment %s", origin,
+                      job->rl.environment);
+  if (job->rl.evaluate == 0 && is_changed(opts, defaults, "rl.evaluate_every", &origin))
+    return atoll_fail(ATOLL_USAGE, "rl.evaluate_every (%s) counts for nothing with rl.evaluate 0", origin);
+  return ATOLL_OK;
+}
+
+/* Refused rather than ignored. */
+static atoll_err check_given(const rl_job *job, const atoll_opts *opts) {
+  atoll_opts *defaults = NULL;
+  rl_job unchanged;
+  ATOLL_TRY(atoll_opts_create(&defaults));
+  atoll_err err = job_init(&unchanged, defaults);
+  if (err == ATOLL_OK)
+    err = check_changed(job, opts, defaults);
+  atoll_opts_destroy(&defaults);
+  return err;
+}
+
 typedef struct session {
   rl_job *job;
   int rank, size, attempt;
@@ -158,6 +205,7 @@ static atoll_err set_out(session *s, const atoll_opts *opts, FILE *trace) {
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_stop_init_run(s->job->run.dir, s->job->run.time_limit, s->job->run.stop_margin));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_opts_yaml(opts, &s->options));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_params_check(&s->job->rl, s->size));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, check_given(s->job, opts));
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_env_open(s->job->rl.environment, s->job->rl.observation, &s->env));
   describe(s);
   s->report = calloc((size_t)s->job->rl.chunk, sizeof *s->report);

@@ -61,6 +61,24 @@ expect 64 mpi 2 "$(atoll atoll-rl)" rl.environments=9 run.dir=odd
 says 'rl.environments 9 is not a multiple of the 2 ranks'
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.n=501 run.dir=odd
 says 'rl.n 501 is beyond rl.steps 500'
+expect 64 mpi 1 "$(atoll atoll-rl)" rl.environments=1 run.dir=odd
+says 'rl.baseline with rl.environments 1'
+# What would count for nothing is refused, whoever gives it; a default value that is written down is none of that.
+run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.clip=0.2 rl.observation=4 rl.iterations=1 run.dir=written
+refused() { # TEXT OPTION...
+  local text=$1
+  shift
+  expect 64 mpi 1 "$(atoll atoll-rl)" "$@" run.dir=odd
+  says "$text"
+}
+refused 'rl.n (command line) counts for nothing with rl.algorithm ppo' rl.algorithm=ppo rl.n=8
+refused 'rl.baseline (command line) counts for nothing' rl.algorithm=ppo rl.baseline=false
+for option in epochs=2 lambda=0.5 clip=0.1 entropy=0 value=1; do
+  refused "rl.${option%=*} (command line) counts for nothing with rl.algorithm reinforce" rl.$option
+done
+printf 'rl: {environment: grid, observation: 8}\n' >odd.yaml
+refused 'rl.observation (odd.yaml:1) counts for nothing with rl.environment grid' odd.yaml
+refused 'rl.evaluate_every (command line) counts for nothing with rl.evaluate 0' rl.evaluate=0 rl.evaluate_every=5
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.environment=cartpol run.dir=odd
 says "did you mean 'cartpole'"
 [ ! -e odd ] || fail 'what is refused leaves a run directory'

@@ -147,6 +147,9 @@ static atoll_err advance(const rl_actor *a, const float *state, const int32_t *a
     if (end != 0 && end != 1)
       return atoll_fail(ATOLL_MISMATCH, "environment %s: step says %g for the end of environment %lld, expected 0 or 1",
                         a->env->name, (double)end, (long long)(a->first + b));
+    if (end == 1 && a->env->endless)
+      return atoll_fail(ATOLL_MISMATCH, "environment %s: step says that environment %lld has ended, which is endless",
+                        a->env->name, (long long)(a->first + b));
   }
   memcpy(result, to, (size_t)(a->n * width) * sizeof *result);
   return ATOLL_OK;

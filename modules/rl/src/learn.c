@@ -77,6 +77,9 @@ atoll_err atoll_rl_params_check(const atoll_rl_params *p, int ranks) {
     return atoll_fail(ATOLL_USAGE, "rl.offload is given, but no rl.memory for which values would be put away");
   if (p->n > p->steps)
     return atoll_fail(ATOLL_USAGE, "rl.n %lld is beyond rl.steps %lld", (long long)p->n, (long long)p->steps);
+  if (p->algorithm == ATOLL_RL_REINFORCE && p->baseline && p->environments == 1)
+    return atoll_fail(ATOLL_USAGE,
+                      "rl.baseline with rl.environments 1: returns less their own mean leave nothing to learn from");
   return ATOLL_OK;
 }
 

@@ -141,6 +141,8 @@ static void what_they_give_is_checked(void **state) {
   assert_refused(ATOLL_MISMATCH, "mine: step wrote more than 5 numbers", step_in(PLUGIN_DIR "/librl_env_4.so"));
   assert_refused(ATOLL_UNAVAILABLE, "mine: step failed with 7", step_in(PLUGIN_DIR "/librl_env_5.so"));
   assert_refused(ATOLL_MISMATCH, "step says 0.5 for the end of environment 0", step_in(PLUGIN_DIR "/librl_env_6.so"));
+  assert_refused(ATOLL_MISMATCH, "step says that environment 0 has ended, which is endless (iteration 4, step 7)",
+                 step_in(PLUGIN_DIR "/librl_env_8.so"));
 }
 
 int main(int argc, char **argv) {

@@ -288,6 +288,29 @@ static void returns_are_learnt_from_by_the_formula(void **state) {
   }
 }
 
+/* One environment has no others whose mean return its own could be compared with. */
+static void one_environment_learns_without_a_baseline(void **state) {
+  (void)state;
+  static float before[MOST], after[MOST];
+  const atoll_rl_env *env = NULL;
+  atoll_rl_params p = small(ATOLL_RL_REINFORCE);
+  atoll_rl_report report;
+  atoll_rl *rl = NULL;
+  p.environments = 1;
+  assert_ok(atoll_rl_env_open("grid", 0, &env));
+  assert_refused(ATOLL_USAGE, "nothing to learn from", atoll_rl_create(MPI_COMM_WORLD, env, &p, NULL, &rl));
+  p.baseline = 0;
+  assert_ok(atoll_rl_create(MPI_COMM_WORLD, env, &p, NULL, &rl));
+  (void)values(rl, before);
+  assert_ok(atoll_rl_learn(rl, 1, &report));
+  (void)values(rl, after);
+  assert_true(report.loss != 0 && report.gradient_norm > 0);
+  for (int k = 0; k < 2 * H; k++) /* weights of the first layer, of the grid's two coordinates */
+    assert_true(before[k] != after[k]);
+  atoll_rl_destroy(&rl);
+  atoll_rl_env_close(&env);
+}
+
 /* Several epochs on every rollout; then the learner goes on, twice: also over the ends of chunks, which are two
  * iterations long. */
 static void epochs_follow_the_formula_and_resume_bit_for_bit(void **state) {
@@ -390,6 +413,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_budget_changes_no_bit),
       cmocka_unit_test(returns_are_learnt_from_by_the_formula),
+      cmocka_unit_test(one_environment_learns_without_a_baseline),
       cmocka_unit_test(epochs_follow_the_formula_and_resume_bit_for_bit),
       cmocka_unit_test(memory_grows_with_the_window),
       cmocka_unit_test(short_returns_take_a_sixteenth),

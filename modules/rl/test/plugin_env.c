@@ -6,7 +6,7 @@
 #ifndef WRONG
 #define WRONG 0
 #endif
-enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART };
+enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART, ENDED };
 
 static int start(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state) {
   for (int64_t k = 0; k < n * self->state; k++)
@@ -24,7 +24,7 @@ static int step(const atoll_rl_env *self, int64_t n, const float *state, const i
       result[b * width + k] = WRONG == NUMBER && b == 1 ? NAN : state[b * self->state + k];
     result[b * width + width - 2] = 1;
     if (WRONG != SHORT)
-      result[b * width + width - 1] = WRONG == END ? 0.5f : 0;
+      result[b * width + width - 1] = WRONG == END ? 0.5f : WRONG == ENDED;
   }
   if (WRONG == LONG)
     result[n * width] = 1;

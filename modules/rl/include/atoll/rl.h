@@ -31,7 +31,7 @@ struct atoll_rl_env {
   int64_t observation; /* O: the policy sees the first O numbers of a state */
   int64_t actions;     /* A: an action is a number below */
   int64_t limit;       /* steps after which an episode ends at the latest; 0: it may last for ever */
-  int endless;         /* no episode ever ends */
+  int endless;         /* no episode ever ends: step says so of none */
   /** First states of environments first .. first+n-1. noise: uniform in (0, 1), [n, S]; state: [n, S]. */
   int (*start)(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state);
   /** state [n, S], action [n] -> result [n, S+2]: the state after, the reward, 1 when the episode has ended, else 0. */
@@ -62,7 +62,7 @@ typedef struct atoll_rl_params {
   int64_t seed;
   double learning_rate, gamma, lambda, clip, entropy, value;
   int restart;      /* bool: iterations begin with new episodes; otherwise they go on with those of the one before */
-  int baseline;     /* bool: REINFORCE: returns less their mean over all environments */
+  int baseline;     /* bool: REINFORCE: returns less their mean over all environments, of which there are two or more */
   int64_t evaluate; /* episodes at the end, with the likeliest actions; 0: none */
   int64_t evaluate_every;
   int64_t chunk;                      /* iterations between looks at signals */
