@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "atoll/file.h"
+#include "atoll/log.h"
 #include "atoll/store.h"
 #include "run.h"
 
@@ -83,18 +84,22 @@ static atoll_err read_rows(atoll_store *s, rows *t) {
   return ATOLL_OK;
 }
 
-static atoll_err read_past(record *r) {
+/* Metrics that cannot be read are no reason to stop: what a run goes on from is its checkpoint. */
+static void read_past(record *r) {
   char path[ATOLL_OPT_STRING_MAX + 16];
   atoll_store *s = NULL;
   (void)snprintf(path, sizeof path, "%s/run.h5", r->dir);
   if (!atoll_file_exists(path))
-    return ATOLL_OK;
-  ATOLL_TRY(atoll_store_open(path, ATOLL_STORE_READ, &s));
-  atoll_err err = read_rows(s, &r->steps);
+    return;
+  atoll_err err = atoll_store_open(path, ATOLL_STORE_READ, &s);
+  if (err == ATOLL_OK)
+    err = read_rows(s, &r->steps);
   if (err == ATOLL_OK)
     err = read_rows(s, &r->evaluations);
+  if (err != ATOLL_OK)
+    atoll_warn("earlier metrics in %s are not readable: %s", path, atoll_err_message());
   atoll_store_close(&s);
-  return err;
+  atoll_err_clear();
 }
 
 atoll_err record_open(const char *dir, int attempt, int64_t resume_step, const char *options_yaml, record **out) {
@@ -108,11 +113,7 @@ atoll_err record_open(const char *dir, int attempt, int64_t resume_step, const c
   r->steps = (rows){step_fields, sizeof step_fields / sizeof *step_fields, sizeof(record_row), NULL, 0, 0};
   r->evaluations = (rows){
       evaluation_fields, sizeof evaluation_fields / sizeof *evaluation_fields, sizeof(record_evaluation), NULL, 0, 0};
-  atoll_err err = read_past(r);
-  if (err != ATOLL_OK) {
-    record_close(&r);
-    return err;
-  }
+  read_past(r);
   record_row *row = (record_row *)(void *)r->steps.data;
   for (int64_t i = 0; i < r->steps.n; i++)
     row[i].superseded |= row[i].step > resume_step;

@@ -128,7 +128,9 @@ static atoll_err open_dir(session *s) {
 /* What a checkpoint must have been made for. */
 static void describe(session *s) {
   const atoll_rl_params *p = &s->job->rl;
-  (void)snprintf(s->about, sizeof s->about, "environment %s, seed %lld, hidden %lld, environments %lld", s->env->name,
+  (void)snprintf(s->about, sizeof s->about,
+                 "%s, environment %s, observation %lld, seed %lld, hidden %lld, environments %lld",
+                 p->algorithm == ATOLL_RL_PPO ? "ppo" : "reinforce", s->env->name, (long long)s->env->observation,
                  (long long)p->seed, (long long)p->hidden, (long long)p->environments);
 }
 

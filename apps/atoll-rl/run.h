@@ -61,7 +61,7 @@ typedef struct record_evaluation {
 
 typedef struct record record;
 
-/* Reads what earlier attempts have published, and marks rows beyond resume_step as superseded. */
+/* Reads what earlier attempts have published, where it can be read, and marks rows beyond resume_step as superseded. */
 atoll_err record_open(const char *dir, int attempt, int64_t resume_step, const char *options_yaml, record **out);
 atoll_err record_add(record *r, const record_row *row);
 atoll_err record_add_evaluation(record *r, const record_evaluation *e);

@@ -39,10 +39,10 @@ run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=$((step + 2)) run.dir
 says "resumed stopped/ckpt"
 says "finished : iteration $((step + 2))"
 # Two and four ranks: the same draws, sums in another order, of gradients well above rounding (Adam divides by their size).
-cart=(rl.environment=cartpole rl.environments=8 rl.steps=40 rl.hidden=8 rl.chunk=2 rl.evaluate=8 rl.iterations=4)
-run mpi 1 "$(atoll atoll-rl)" "${cart[@]}" run.dir=one
-run mpi 2 "$(atoll atoll-rl)" "${cart[@]}" run.dir=two
-run mpi 4 "$(atoll atoll-rl)" "${cart[@]}" run.dir=four
+cart=(rl.environment=cartpole rl.environments=8 rl.steps=40 rl.hidden=8 rl.chunk=2 rl.evaluate=8)
+run mpi 1 "$(atoll atoll-rl)" "${cart[@]}" rl.iterations=4 run.dir=one
+run mpi 2 "$(atoll atoll-rl)" "${cart[@]}" rl.iterations=4 run.dir=two
+run mpi 4 "$(atoll atoll-rl)" "${cart[@]}" rl.iterations=4 run.dir=four
 metrics one
 metrics two
 metrics four
@@ -55,8 +55,37 @@ for d in divided:
         for a, b in zip(whole[name], d[name]):
             assert abs(a - b) <= 1e-5 * abs(a) > 0, (name, a, b)
 P
+# A run goes on, too, on other numbers of ranks than it began with.
+goes_on() { # RANKS ITERATIONS CHECKPOINT
+  run mpi $1 "$(atoll atoll-rl)" "${cart[@]}" rl.iterations=$2 run.dir=spread
+  [ -z "$3" ] || says "resumed spread/ckpt/$3 : iteration $(($2 - 1))"
+}
+goes_on 1 2 ''
+goes_on 2 3 step-00000002.a1
+goes_on 4 4 step-00000003.a2
+metrics spread
+python3 - <<'P' || fail 'a run that changes its number of ranks differs'
+import json
+whole, spread = (json.load(open(f + ".json")) for f in ("one", "spread"))
+assert spread["attempt"] == [1, 1, 2, 3], spread["attempt"]
+for name in ("step", "episodes", "mean_return", "reward", "environment_steps"):
+    assert spread[name] == whole[name], name
+for name in ("loss", "gradient_norm"):
+    for a, b in zip(whole[name], spread[name]):
+        assert abs(a - b) <= 1e-5 * abs(a) > 0, (name, a, b)
+P
+# Metrics that cannot be read are lost, not the run.
+: >spread/run.h5
+goes_on 2 5 step-00000004.a3
+says 'earlier metrics in spread/run.h5 are not readable'
+metrics spread
+python3 -c 'import json; assert json.load(open("spread.json"))["step"] == [5]' || fail 'rows after lost ones'
 expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]/rl.hidden=8/rl.hidden=9}" run.dir=parts
-says 'is not of environment grid, seed 1, hidden 9'
+says 'is not of reinforce, environment grid, observation 2, seed 1, hidden 9, environments 8'
+expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.algorithm=ppo run.dir=parts
+says 'is not of ppo, environment grid'
+expect 65 atoll-generate parts --prompt And
+says 'has no section model'
 expect 64 mpi 2 "$(atoll atoll-rl)" rl.environments=9 run.dir=odd
 says 'rl.environments 9 is not a multiple of the 2 ranks'
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.n=501 run.dir=odd
