@@ -42,6 +42,15 @@ static int plain_edge(const struct vectorization *a, const rt_edge *e) {
   return 1;
 }
 
+/* The source can be read at all points of d at once: they have one shape, and there is room for one more axis. */
+static int is_uniform(const struct vectorization *a, const rt_edge *e) {
+  const atoll_rt *src = rt_src(a->g, e);
+  for (int k = 0; k < src->axes; k++)
+    if (depends(a, src->shape[k]))
+      return 0;
+  return rt_slices(a->g, e) + src->axes < RT_AXES;
+}
+
 static int can_change(const struct vectorization *a, const atoll_rt *x) {
   int batched = 0;
   if (!rt_has(x, a->d) || depends(a, x->where) || x->axes == RT_AXES)
@@ -50,7 +59,7 @@ static int can_change(const struct vectorization *a, const atoll_rt *x) {
     if (depends(a, x->shape[k]))
       return 0;
   for (int k = 0; k < x->inputs; k++) {
-    if (!plain_edge(a, &x->in[k]))
+    if (!plain_edge(a, &x->in[k]) || (is_batch(a, &x->in[k]) && !is_uniform(a, &x->in[k])))
       return 0;
     batched += is_batch(a, &x->in[k]);
   }

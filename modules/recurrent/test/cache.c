@@ -225,7 +225,7 @@ static char *text_of(const atoll_rec_program *p) {
 /* Text of the program of a seed, and with logs what its sinks get. */
 static char *make_random(uint64_t seed, const char *passes, test_log *log) {
   atoll_rec_program *p = NULL;
-  atoll_rec_binding b[4];
+  atoll_rec_binding b[RANDOM_BINDINGS];
   int n = random_bindings(seed, b);
   atoll_rec *c = random_make(seed, log);
   assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.passes = passes, .compiler = ""}, &p));

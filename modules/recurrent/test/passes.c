@@ -468,8 +468,44 @@ static void schedules_tell_what_happens_to_memory(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+/* Windows over a dimension, and what reads them, have another shape at each point of it, and have to stay as they are:
+ * so vectorization changes no number, and less than all. */
+static void windows_along_a_dimension_are_not_vectorized(void **state) {
+  enum { L = 5 };
+  static const double x[L * N] = {1, -2, 3, 0.5, -1, 4, 2, 2, -3, 1, 0, -1, 2, 0.25, 3};
+  static const atoll_rec_binding b[] = {{"x", 0, x}, {"L", L, NULL}};
+  static test_log expected;
+  (void)state;
+  got.n = 0;
+  for (int way = 0; way < 2; way++) {
+    atoll_rec_program *p = NULL;
+    c = test_context();
+    atoll_rec_dim(c, "l", 0);
+    atoll_rt *y = atoll_rt_tanh(atoll_rec_input(c, "x", ATOLL_F64, "l", ATOLL_SHAPE(N)));
+    atoll_rt *w = atoll_rt_exp(atoll_rt_at(y, "0:l+1"));
+    atoll_rt_sink(atoll_rt_sin(atoll_rt_add(atoll_rt_maximum(w, 0), atoll_rt_sum(w, 0))), "y", test_collect,
+                  way ? &got : &expected);
+    if (way) {
+      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.vectorize = "l", .compiler = ""}, &p));
+      char *text = test_print(p);
+      assert_non_null(strstr(text, "f64[L,3] = TANH"));
+      free(text);
+      assert_ok(atoll_rec_run(p, b, 2));
+    } else {
+      assert_ok(atoll_rec_interpret(c, b, 2));
+    }
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+  assert_int_equal(expected.n, L * N);
+  assert_int_equal(got.n, L * N);
+  for (int i = 0; i < L * N; i++)
+    assert_true(fabs(expected.v[i] - got.v[i]) < 1e-12);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(windows_along_a_dimension_are_not_vectorized),
       cmocka_unit_test(passes_do_what_they_are_for),
       cmocka_unit_test(simplification_keeps_to_types),
       cmocka_unit_test(graphs_are_told_before_and_after_each_pass),

@@ -12,7 +12,7 @@
 static uint64_t first_seed = 1;
 static int seeds = 150, turns;
 static char folder[] = "random-XXXXXX";
-enum { ISL = 3000000 }; /* operations: enough for small programs */
+enum { ISL = 3000000 /* operations: enough for small programs */, ENOUGH = 250 /* programs to see all in */ };
 
 /* Graph and schedule of a program. */
 static char *text_of(uint64_t seed, const atoll_rec_params *params) {
@@ -31,7 +31,7 @@ static char *text_of(uint64_t seed, const atoll_rec_params *params) {
 
 /* The peak, or -1 when the budget does not suffice, which is all that may go wrong. */
 static int64_t run(uint64_t seed, const atoll_rec_params *params, const char *what, test_log *got) {
-  atoll_rec_binding b[4];
+  atoll_rec_binding b[RANDOM_BINDINGS];
   int64_t peak = -1, told = -1;
   int n = random_bindings(seed, b);
   atoll_rec_program *program = NULL;
@@ -63,7 +63,7 @@ static int64_t compare(uint64_t seed, const test_log *expected, const atoll_rec_
   for (int k = 0; peak >= 0 && k < RANDOM_LOGS; k++) {
     assert_int_equal(expected[k].n, got[k].n);
     for (int i = 0; i < got[k].n; i++)
-      if (!(fabs(expected[k].v[i] - got[k].v[i]) < 1e-9))
+      if (!(fabs(expected[k].v[i] - got[k].v[i]) < random_tolerance(seed)))
         fail_msg("seed %" PRIu64 ", %s: sink %d element %d is %.17g, expected %.17g", seed, what, k, i, got[k].v[i],
                  expected[k].v[i]);
   }
@@ -71,11 +71,12 @@ static int64_t compare(uint64_t seed, const test_log *expected, const atoll_rec_
 }
 
 static void interpret(uint64_t seed, test_log *expected) {
-  atoll_rec_binding b[4];
+  atoll_rec_binding b[RANDOM_BINDINGS];
   int n = random_bindings(seed, b);
   atoll_rec *c = random_make(seed, expected);
   if (atoll_rec_interpret(c, b, n) != ATOLL_OK)
     fail_msg("seed %" PRIu64 ": %s", seed, atoll_err_message());
+  random_count();
   atoll_rec_destroy(&c);
 }
 
@@ -131,6 +132,8 @@ static void schedules_keep_the_meaning(void **state) {
       go_under_budgets(seed, expected);
   }
   print_message("%d programs\n", gone);
+  if (gone >= ENOUGH)
+    random_saw(gone / ENOUGH);
 }
 
 /* A pass that has nothing to do keeps every meaning. From the first seed on, programs are looked for that each of them
