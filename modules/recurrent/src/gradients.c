@@ -44,8 +44,8 @@ static int is_leaf(const rt_request *r, int id) {
 static atoll_err reverse_item(rt_graph *g, isl_set *readers, isl_set *where, int at, rt_item *item) {
   isl_pw_aff *least = isl_set_dim_min(isl_set_copy(readers), at), *most = isl_set_dim_max(isl_set_copy(readers), at);
   isl_bool point = isl_pw_aff_is_equal(least, most);
-  least = isl_pw_aff_gist_params(isl_pw_aff_coalesce(least), isl_set_copy(where));
-  most = isl_pw_aff_gist_params(isl_pw_aff_coalesce(most), isl_set_copy(where));
+  least = isl_pw_aff_gist_params(rt_poly_coalesce_value(least), isl_set_copy(where));
+  most = isl_pw_aff_gist_params(rt_poly_coalesce_value(most), isl_set_copy(where));
   atoll_err err = ATOLL_OK;
   *item = (rt_item){NULL, NULL};
   if (!least || !most || point == isl_bool_error)

@@ -5,6 +5,7 @@
 #include <isl/ast_build.h>
 #include <isl/id.h>
 #include <isl/options.h>
+#include <isl/point.h>
 #include <isl/space.h>
 #include <isl/val.h>
 #include <stdlib.h>
@@ -222,8 +223,60 @@ isl_set *rt_poly_coalesce(isl_set *set) {
   return set;
 }
 
+isl_map *rt_poly_coalesce_map(isl_map *map) { return isl_set_unwrap(rt_poly_coalesce(isl_map_wrap(map))); }
+
+/* Pieces that reach too far have values where there were none, or two different ones. */
+isl_pw_aff *rt_poly_coalesce_value(isl_pw_aff *value) {
+  if (isl_pw_aff_n_piece(value) < 2)
+    return value;
+  /* isl_pw_aff_coalesce() works on what a copy shares; turning the sign makes an object of its own. */
+  isl_pw_aff *fewer = isl_pw_aff_coalesce(isl_pw_aff_neg(isl_pw_aff_neg(isl_pw_aff_copy(value))));
+  isl_set *differ = isl_pw_aff_ne_set(isl_pw_aff_copy(value), isl_pw_aff_copy(fewer));
+  isl_set *from = isl_pw_aff_domain(isl_pw_aff_copy(value)), *reach = isl_pw_aff_domain(isl_pw_aff_copy(fewer));
+  const int same = isl_set_is_empty(differ) == isl_bool_true && isl_set_is_subset(reach, from) == isl_bool_true;
+  isl_set_free(differ);
+  isl_set_free(from);
+  isl_set_free(reach);
+  isl_pw_aff_free(same ? value : fewer);
+  return same ? fewer : value;
+}
+
+isl_set *rt_poly_case(isl_ctx *ctx, const atoll_rt *x, int k) { return domain(ctx, x, x->in[k].cond, 0); }
+
 isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 1); }
 isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 0); }
+
+const char *rt_poly_sample(const atoll_rt *x, isl_set *set, char *buf, size_t n) {
+  size_t used = 0;
+  int k = 0, parameters = 0;
+  buf[0] = 0;
+  if (isl_set_is_empty(set) != isl_bool_false)
+    return buf;
+  isl_point *p = isl_set_sample_point(isl_set_copy(set));
+  for (int d = 0; p && d < x->g->dims && used < n; d++) {
+    if (!rt_has(x, d))
+      continue;
+    isl_val *v = isl_point_get_coordinate_val(p, isl_dim_set, k++);
+    used += (size_t)snprintf(buf + used, n - used, "%s%s=%ld", k == 1 ? " (" : ", ", x->g->dim[d].name,
+                             isl_val_get_num_si(v));
+    isl_val_free(v);
+  }
+  if (k && used < n)
+    used += (size_t)snprintf(buf + used, n - used, ")");
+  for (int d = 0; p && d < x->g->dims && used < n; d++) {
+    if (x->g->dim[d].bound)
+      continue;
+    int at = isl_set_find_dim_by_name(set, isl_dim_param, x->g->dim[d].bound_name);
+    if (at < 0)
+      continue;
+    isl_val *v = isl_point_get_coordinate_val(p, isl_dim_param, at);
+    used += (size_t)snprintf(buf + used, n - used, "%s%s=%ld", parameters++ ? ", " : " for ", x->g->dim[d].bound_name,
+                             isl_val_get_num_si(v));
+    isl_val_free(v);
+  }
+  isl_point_free(p);
+  return buf;
+}
 
 isl_set *rt_poly_context(isl_ctx *ctx, const rt_graph *g) {
   text t;

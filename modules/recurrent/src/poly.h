@@ -6,6 +6,7 @@
 #ifndef RECURRENT_POLY_H
 #define RECURRENT_POLY_H
 
+#include <isl/aff.h>
 #include <isl/ctx.h>
 #include <isl/map.h>
 #include <isl/set.h>
@@ -24,10 +25,17 @@ void rt_poly_print_parameters(const rt_graph *g, FILE *out);
 /* The same set (taken) in fewer pieces. isl 0.25's isl_set_coalesce() makes { t : 0 < t <= 6 } of { t : 0 < t <= 2 or
  * (0 < t <= 5 and t odd) }, so what it makes of sets with divisions is checked. */
 isl_set *rt_poly_coalesce(isl_set *set);
+/* The same for maps, and for functions of parameters, whose pieces' sets isl makes fewer in the same way. */
+isl_map *rt_poly_coalesce_map(isl_map *map);
+isl_pw_aff *rt_poly_coalesce_value(isl_pw_aff *value);
 
 /* The box of x's dimensions, and the domain: the box where `where` holds. */
 isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x);
 isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x);
+/* Where the condition of case k of x holds, whatever earlier cases say. */
+isl_set *rt_poly_case(isl_ctx *ctx, const atoll_rt *x, int k);
+/* A point of a set of x's domain as " (t=0) for T=3"; "" of an empty one. */
+const char *rt_poly_sample(const atoll_rt *x, isl_set *set, char *buf, size_t n);
 /* From points of x (in its domain, and where no earlier case holds) to the points of the source that input k reads,
  * which may be outside of the source's domain. */
 isl_map *rt_poly_access(isl_ctx *ctx, const atoll_rt *x, int k);

@@ -62,6 +62,21 @@ static isl_map *sink_order(const rt_poly_known *known, const atoll_rt *x) {
   return isl_map_intersect_range(later, domain);
 }
 
+static isl_stat add_fewer(isl_map *map, void *user) {
+  isl_union_map **sum = user;
+  *sum = isl_union_map_union(*sum, isl_union_map_from_map(rt_poly_coalesce_map(map)));
+  return *sum ? isl_stat_ok : isl_stat_error;
+}
+
+/* The same pairs (taken) in fewer pieces. */
+static isl_union_map *fewer_pieces(isl_union_map *all) {
+  isl_union_map *sum = isl_union_map_empty(isl_union_map_get_space(all));
+  if (isl_union_map_foreach_map(all, add_fewer, &sum) != isl_stat_ok)
+    sum = isl_union_map_free(sum);
+  isl_union_map_free(all);
+  return sum;
+}
+
 static atoll_err collect(struct rt_order *o, const rt_graph *g) {
   isl_ctx *ctx = o->ctx;
   isl_space *space = isl_space_params_alloc(ctx, 0);
@@ -86,7 +101,7 @@ static atoll_err collect(struct rt_order *o, const rt_graph *g) {
       o->needs = isl_union_map_union(o->needs, isl_union_map_from_map(sink_order(&o->known, x)));
   }
   o->domain = isl_union_set_intersect_params(o->domain, isl_set_copy(o->context));
-  o->needs = isl_union_map_coalesce(isl_union_map_intersect_params(o->needs, isl_set_copy(o->context)));
+  o->needs = fewer_pieces(isl_union_map_intersect_params(o->needs, isl_set_copy(o->context)));
   o->near = isl_union_map_intersect_params(o->near, isl_set_copy(o->context));
   return o->domain && o->needs && o->near ? ATOLL_OK : rt_poly_error(ctx, "schedule: dependences");
 }

@@ -3,6 +3,9 @@
  * Shifted loops come first unless isl is asked for; each steps in for the other. Legality of times and the order of an
  * executed tree are checked by two things, each of which is given wrong ones here: orders backwards or at once, trees
  * with swapped, lost, doubled and late statements. */
+#include <isl/aff.h>
+#include <isl/point.h>
+#include <isl/val.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,6 +211,78 @@ static void fewer_pieces_are_the_same_set(void **state) {
   isl_ctx_free(ctx);
 }
 
+static void fewer_pieces_are_the_same_pairs(void **state) {
+  (void)state;
+  static const char *const list[] = {
+      "{ S1[t] -> S2[t-1] : 0 < t <= 2 or (0 < t <= 5 and exists e: 2e = 1 + t) }",
+      "{ S1[t] -> S2[u] : 0 <= u < t <= 5 or 0 <= u <= t <= 4 }",
+  };
+  isl_ctx *ctx = rt_poly_create();
+  assert_non_null(ctx);
+  for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
+    isl_map *map = isl_map_read_from_str(ctx, list[k]), *fewer = rt_poly_coalesce_map(isl_map_copy(map));
+    assert_int_equal(isl_map_is_equal(map, fewer), isl_bool_true);
+    isl_map_free(map);
+    isl_map_free(fewer);
+  }
+  isl_ctx_free(ctx);
+}
+
+/* One value of a function at one point. */
+struct look {
+  isl_set *point;
+  long value;
+  int pieces; /* that have one there */
+};
+
+static isl_stat look_at(isl_set *where, isl_aff *value, void *user) {
+  struct look *l = user;
+  isl_set *here = isl_set_intersect(where, isl_set_copy(l->point));
+  if (isl_set_is_empty(here) == isl_bool_false) {
+    isl_val *v = isl_aff_eval(isl_aff_copy(value), isl_set_sample_point(isl_set_copy(here)));
+    l->value = isl_val_get_num_si(v);
+    l->pieces++;
+    isl_val_free(v);
+  }
+  isl_set_free(here);
+  isl_aff_free(value);
+  return isl_stat_ok;
+}
+
+/* Of functions, isl 0.25 makes one that is both 1 and 7 at 4 and at 6 of the first of these, so that points are looked
+ * at one by one. */
+static void fewer_pieces_are_the_same_function(void **state) {
+  enum { POINTS = 7, NONE = -1 };
+  (void)state;
+  static const struct {
+    const char *text;
+    long at[POINTS];
+    int pieces;
+  } list[] = {
+      {"[t] -> { [(1)] : 0 < t <= 2 or (0 < t <= 5 and exists e: 2e = 1 + t); [(7)] : t = 4 or t = 6 }",
+       {NONE, 1, 1, 1, 7, 1, 7},
+       0},
+      {"[t] -> { [(t)] : 0 <= t <= 3; [(t)] : 4 <= t <= 5 }", {0, 1, 2, 3, 4, 5, NONE}, 1},
+  };
+  isl_ctx *ctx = rt_poly_create();
+  assert_non_null(ctx);
+  for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
+    isl_pw_aff *fewer = rt_poly_coalesce_value(isl_pw_aff_read_from_str(ctx, list[k].text));
+    for (int t = 0; t < POINTS; t++) {
+      char text[32];
+      (void)snprintf(text, sizeof text, "[t] -> { : t = %d }", t);
+      struct look here = {isl_set_read_from_str(ctx, text), NONE, 0};
+      assert_int_equal(isl_pw_aff_foreach_piece(fewer, look_at, &here), isl_stat_ok);
+      assert_int_equal(here.value, list[k].at[t]);
+      assert_int_equal(here.pieces, list[k].at[t] != NONE);
+      isl_set_free(here.point);
+    }
+    assert_true(!list[k].pieces || isl_pw_aff_n_piece(fewer) == list[k].pieces);
+    isl_pw_aff_free(fewer);
+  }
+  isl_ctx_free(ctx);
+}
+
 /* ---- executed order ---- */
 
 /* Graph and tree of a program, one statement for each node. */
@@ -374,6 +449,8 @@ int main(void) {
       cmocka_unit_test(blocks_that_come_and_go_are_in_order),
       cmocka_unit_test(illegal_times_are_noticed),
       cmocka_unit_test(fewer_pieces_are_the_same_set),
+      cmocka_unit_test(fewer_pieces_are_the_same_pairs),
+      cmocka_unit_test(fewer_pieces_are_the_same_function),
       cmocka_unit_test(wrong_orders_are_refused),
   };
   return cmocka_run_group_tests(tests, draw_numbers, NULL);
