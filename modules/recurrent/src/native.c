@@ -11,12 +11,14 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <omp.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "atoll/cache.h"
@@ -117,8 +119,8 @@ static void close_build(const struct build *b) { (void)atoll_file_remove_tree(b-
 static void first_words(const char *output, char *why, size_t n) {
   char *text = NULL;
   size_t bytes;
-  *why = 0;
-  if (atoll_file_read(output, &text, &bytes) == ATOLL_OK && text) {
+  (void)snprintf(why, n, "it said nothing");
+  if (atoll_file_read(output, &text, &bytes) == ATOLL_OK && bytes > 0) {
     const char *from = strstr(text, "error");
     while (from && from > text && from[-1] != '\n')
       from--;
@@ -145,11 +147,36 @@ static pid_t spawn(struct command *c, const char *output) {
   return failed ? -1 : pid;
 }
 
-static int ends_well(pid_t pid) {
+/* Seconds that one start of the compiler may take. */
+static double patience(void) {
+  const char *set = getenv("ATOLL_CC_SECONDS");
+  const double seconds = set ? atof(set) : 0;
+  return seconds > 0 ? seconds : 600;
+}
+
+/* One that does not end in time is killed, and has failed; its output, which is what is told of it, then says so. Looks
+ * often at first: a small program takes some hundredths of a second. */
+static int ends_well(pid_t pid, const char *output) {
+  enum { LEAST = 500 * 1000, MOST = 5 * 1000 * 1000 }; /* ns */
   int status = -1;
-  while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-    ;
-  return status == 0;
+  pid_t ended = 0;
+  struct timespec begin, now, pause = {0, LEAST};
+  (void)clock_gettime(CLOCK_MONOTONIC, &begin);
+  while (pid > 0 && (ended = waitpid(pid, &status, WNOHANG)) == 0) {
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if ((double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) > patience()) {
+      char why[64];
+      (void)kill(pid, SIGKILL);
+      (void)snprintf(why, sizeof why, "error: not done after %g seconds\n", patience());
+      while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+      (void)atoll_file_publish(output, why, strlen(why));
+      return 0;
+    }
+    (void)nanosleep(&pause, NULL);
+    pause.tv_nsec = pause.tv_nsec * 5 / 4 < MOST ? pause.tv_nsec * 5 / 4 : MOST;
+  }
+  return pid > 0 && ended == pid && status == 0;
 }
 
 /* The compiler with its flags and what follows, up to NULL. */
@@ -178,7 +205,7 @@ static const char *compile_units(const struct build *b) {
   (void)snprintf(which[0], sizeof which[0], "-DRT_UNITS=%d", b->units);
   for (int k = 0; k < b->units + most; k++) {
     if (k >= most)
-      failed = ends_well(pid[k - most]) ? failed : b->output[k - most];
+      failed = ends_well(pid[k - most], b->output[k - most]) ? failed : b->output[k - most];
     if (k >= b->units)
       continue;
     (void)snprintf(which[1], sizeof which[1], "-DRT_UNIT=%d", k);
@@ -197,7 +224,7 @@ static const char *compile(const struct build *b) {
   for (int k = 0; k < b->units; k++)
     more[n++] = b->units > 1 ? b->unit[k] : b->source;
   more[n] = "-lm";
-  return failed ? failed : ends_well(start(b, more, b->output[0])) ? NULL : b->output[0];
+  return failed ? failed : ends_well(start(b, more, b->output[0]), b->output[0]) ? NULL : b->output[0];
 }
 
 /* ---- the cache ---- */

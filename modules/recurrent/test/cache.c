@@ -55,6 +55,58 @@ static void without_a_compiler_programs_are_interpreted(void **state) {
   assert_engine(WITH(.flags = "--no-such-option"), "interpreted: compiler 'cc' failed");
 }
 
+/* A program in the folder that stands for a compiler. */
+static void be_compiler(const char *script, char *path, size_t n) {
+  assert_ok(atoll_path_join(path, n, folder, "wrapper"));
+  assert_ok(atoll_file_publish(path, script, strlen(script)));
+  assert_int_equal(chmod(path, 0700), 0);
+}
+
+static void a_compiler_that_fails_is_told(void **state) {
+  (void)state;
+  char path[1024];
+  be_compiler("#!/bin/sh\nexit 1\n", path, sizeof path);
+  assert_engine(WITH(.compiler = path), "failed: it said nothing");
+  be_compiler("#!/bin/sh\necho hm\necho 'x.c: error: no'\nexit 1\n", path, sizeof path);
+  assert_engine(WITH(.compiler = path), "failed: x.c: error: no");
+  /* It says that all is well, and makes nothing, or what is no library. */
+  be_compiler("#!/bin/sh\nexit 0\n", path, sizeof path);
+  assert_engine(WITH(.compiler = path), "program.so: cannot open shared object file");
+  be_compiler("#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\necho garbage >\"$2\"\n", path, sizeof path);
+  assert_engine(WITH(.compiler = path), "interpreted: ");
+}
+
+static void a_compiler_that_hangs_is_ended(void **state) {
+  (void)state;
+  char path[1024];
+  struct timespec begin, end;
+  be_compiler("#!/bin/sh\nexec sleep 100\n", path, sizeof path);
+  setenv("ATOLL_CC_SECONDS", "0.2", 1);
+  assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &begin), 0);
+  assert_engine(WITH(.compiler = path), "failed: error: not done after 0.2 seconds");
+  assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &end), 0);
+  unsetenv("ATOLL_CC_SECONDS");
+  assert_true(end.tv_sec - begin.tv_sec < 50);
+}
+
+/* Folders where files should be: the program is compiled each time. */
+static void a_folder_in_the_place_of_a_file_is_told(void **state) {
+  char **name = NULL, path[1024];
+  size_t names = 0;
+  (void)state;
+  assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+  assert_ok(atoll_file_list(folder, &name, &names));
+  assert_true(names > 0);
+  for (size_t k = 0; k < names; k++) {
+    assert_ok(atoll_path_join(path, sizeof path, folder, name[k]));
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+  }
+  atoll_file_list_free(&name, names);
+  for (int k = 0; k < 2; k++)
+    assert_engine(WITH(.flags = "-O1"), "compiled: compiled by");
+}
+
 static void what_was_compiled_is_used_again(void **state) {
   (void)state;
   assert_engine(WITH(.flags = "-O1"), "compiled: compiled by 'cc -O1'");
@@ -324,6 +376,9 @@ int main(void) {
   unsetenv("ATOLL_CC");
   const struct CMUnitTest tests[] = {
       TEST(without_a_compiler_programs_are_interpreted),
+      TEST(a_compiler_that_fails_is_told),
+      TEST(a_compiler_that_hangs_is_ended),
+      TEST(a_folder_in_the_place_of_a_file_is_told),
       TEST(what_was_compiled_is_used_again),
       TEST(another_compiler_compiles_anew),
       TEST(another_processor_compiles_anew),
