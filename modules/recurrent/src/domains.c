@@ -6,8 +6,6 @@
 #include "passes.h"
 #include "poly.h"
 
-#include <isl/point.h>
-#include <isl/val.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,39 +22,6 @@ struct analysis {
   char *same;                   /* per node: has the condition of an earlier one */
   int *queue, head, tail, room; /* ring */
 };
-
-/* A point of the set as " (t=0) for T=3". */
-static const char *sample_text(const atoll_rt *x, isl_set *set, char *buf, size_t n) {
-  size_t used = 0;
-  int k = 0, parameters = 0;
-  buf[0] = 0;
-  if (isl_set_is_empty(set) != isl_bool_false)
-    return buf;
-  isl_point *p = isl_set_sample_point(isl_set_copy(set));
-  for (int d = 0; p && d < x->g->dims && used < n; d++) {
-    if (!rt_has(x, d))
-      continue;
-    isl_val *v = isl_point_get_coordinate_val(p, isl_dim_set, k++);
-    used += (size_t)snprintf(buf + used, n - used, "%s%s=%ld", k == 1 ? " (" : ", ", x->g->dim[d].name,
-                             isl_val_get_num_si(v));
-    isl_val_free(v);
-  }
-  if (k && used < n)
-    used += (size_t)snprintf(buf + used, n - used, ")");
-  for (int d = 0; p && d < x->g->dims && used < n; d++) {
-    if (x->g->dim[d].bound)
-      continue;
-    int at = isl_set_find_dim_by_name(set, isl_dim_param, x->g->dim[d].bound_name);
-    if (at < 0)
-      continue;
-    isl_val *v = isl_point_get_coordinate_val(p, isl_dim_param, at);
-    used += (size_t)snprintf(buf + used, n - used, "%s%s=%ld", parameters++ ? ", " : " for ", x->g->dim[d].bound_name,
-                             isl_val_get_num_si(v));
-    isl_val_free(v);
-  }
-  isl_point_free(p);
-  return buf;
-}
 
 static isl_set *domain(const struct analysis *a, const atoll_rt *x) {
   return isl_set_intersect_params(rt_poly_known_domain(&a->known, x), isl_set_copy(a->context));
@@ -171,7 +136,7 @@ static atoll_err propagate(struct analysis *a, const atoll_rt *x, int k) {
     return need(a, src, read);
   isl_set *outside = isl_set_subtract(isl_set_copy(read), domain(a, src));
   (void)snprintf(text, sizeof text, "index '%s' of %s:%s is outside of its domain, read by %s", e->text ? e->text : "",
-                 rt_label(src, other, sizeof other), sample_text(src, outside, at, sizeof at),
+                 rt_label(src, other, sizeof other), rt_poly_sample(src, outside, at, sizeof at),
                  rt_label(x, label, sizeof label));
   atoll_err err = forbid(a, outside, text);
   if (err == ATOLL_OK)
@@ -184,7 +149,7 @@ static atoll_err check_cover(struct analysis *a, const atoll_rt *x) {
   char label[96], at[200], text[400];
   isl_set *rest = isl_set_intersect_params(uncovered(a, x, a->need[x->id]), isl_set_copy(a->context));
   (void)snprintf(text, sizeof text, "no case defines %s at%s", rt_label(x, label, sizeof label),
-                 sample_text(x, rest, at, sizeof at));
+                 rt_poly_sample(x, rest, at, sizeof at));
   return forbid(a, rest, text);
 }
 
