@@ -88,6 +88,42 @@ static int listed(const char *list, const char *name) {
   return 0;
 }
 
+static int is_pass(const char *name) {
+  for (int k = 0; k < PASSES; k++)
+    if (strcmp(name, passes[k].name) == 0)
+      return 1;
+  return strcmp(name, "donate") == 0;
+}
+
+/* Words of a list, all of which must be passes; those that always run may be named, too. */
+static atoll_err check_passes(const char *list) {
+  while (list && *list) {
+    const size_t n = strcspn(list, ",");
+    char word[32];
+    (void)snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), list);
+    if (n >= sizeof word || (n && !is_pass(word)))
+      return atoll_fail(ATOLL_USAGE, "pass '%.*s': there are %s", (int)n, list, atoll_rec_passes());
+    list += n + (list[n] == ',');
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err check_params(const atoll_rec_params *p) {
+  const struct {
+    const char *name;
+    int64_t value, most;
+  } number[] = {{"tile", p->tile, RT_NUMBER_MOST},
+                {"block", p->block, RT_NUMBER_MOST},
+                {"least", p->least, RT_NUMBER_MOST - 1},
+                {"threads", p->threads, INT32_MAX},
+                {"memory", p->memory, INT64_MAX}};
+  for (size_t k = 0; k < sizeof number / sizeof *number; k++)
+    if (number[k].value < 0 || number[k].value > number[k].most)
+      return atoll_fail(ATOLL_USAGE, "recurrent program: %s %lld, expected 0 to %lld", number[k].name,
+                        (long long)number[k].value, (long long)number[k].most);
+  return check_passes(p->passes);
+}
+
 static atoll_err run_passes(rt_graph *g, const atoll_rec_params *p) {
   if (p->trace) {
     fputs("== program\n", p->trace);
@@ -273,6 +309,8 @@ atoll_err atoll_rec_compile_all(int n, atoll_rec *const *c, const atoll_rec_para
   atoll_err err = program ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
   if (given)
     p = *given;
+  if (err == ATOLL_OK)
+    err = check_params(&p);
   for (int k = 0; k < n && err == ATOLL_OK; k++)
     err = transform(c[k], &p, &program[k]);
   if (err == ATOLL_OK)
@@ -335,11 +373,12 @@ static atoll_err does_not_fit(const atoll_rec_program *program, const int64_t *b
       most = i;
   int64_t bytes = most < 0 ? 0 : s[most].slots * s[most].bytes;
   free(s);
-  return atoll_fail(
-      ATOLL_NOMEM,
-      "recurrent program: values need %lld bytes%s, the budget is %lld; most is %s with %lld, read by index '%s'",
-      (long long)peak, program->offload ? " even when all that can be put away is" : "", (long long)program->memory,
-      most < 0 ? "" : rt_label(g->node[most], label, sizeof label), (long long)bytes, most < 0 ? "" : kept_by(g, most));
+  const char *by = most < 0 ? "" : kept_by(g, most);
+  return atoll_fail(ATOLL_NOMEM,
+                    "recurrent program: values need %lld bytes%s, the budget is %lld; most is %s with %lld%s%s%s",
+                    (long long)peak, program->offload ? " even when all that can be put away is" : "",
+                    (long long)program->memory, most < 0 ? "" : rt_label(g->node[most], label, sizeof label),
+                    (long long)bytes, *by ? ", read by index '" : "", by, *by ? "'" : "");
 }
 
 /* How a run with these bounds keeps within the budget. *away: [nodes], owned, what it puts away between uses; *peak:

@@ -49,8 +49,20 @@ atoll_err atoll_rec_print(atoll_rec *c, FILE *out) {
 
 /* ---- dimensions ---- */
 
+/* Words of isl's language, in small and in capital letters, that are none of libcore's grammar. */
+static int is_reserved(const char *name) {
+  static const char *const words[] = {"ceil",     "ceild", "exists", "floor", "floord", "implies",
+                                      "infinity", "infty", "mod",    "nan",   "rat"};
+  for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+    if (strcmp(name, words[k]) == 0)
+      return 1;
+  return 0;
+}
+
 /* Letters, then digits; in small letters so that the bound in capitals is another name. */
 static int good_name(const char *name) {
+  if (!name || is_reserved(name))
+    return 0;
   for (const char *p = name; *p; p++)
     if (!islower((unsigned char)*p) && !(p > name && isdigit((unsigned char)*p)))
       return 0;
@@ -60,11 +72,11 @@ static int good_name(const char *name) {
 void atoll_rec_dim(atoll_rec *c, const char *name, int64_t bound) {
   rt_graph *g = c->g;
   char capitals[16] = "";
-  if (!good_name(name) || bound < 0 || g->dims == RT_DIMS) {
+  if (!good_name(name) || bound < 0 || bound > RT_NUMBER_MOST || g->dims == RT_DIMS) {
     (void)rt_refuse(g, ATOLL_USAGE,
-                    "dimension '%s' with bound %lld: expected small letters and digits, a bound that is positive or 0 "
-                    "(given at run), and at most %d dimensions",
-                    name, (long long)bound, RT_DIMS);
+                    "dimension '%s' with bound %lld: expected small letters and digits, no word of mathematics, a "
+                    "bound that is positive or 0 (given at run) and at most %lld, and at most %d dimensions",
+                    name ? name : "", (long long)bound, (long long)RT_NUMBER_MOST, RT_DIMS);
     return;
   }
   for (size_t i = 0; name[i]; i++)
@@ -99,7 +111,7 @@ void atoll_rec_origin(atoll_rec *c, const char *name, int64_t first) {
 }
 
 atoll_rt *atoll_rt_name(atoll_rt *x, const char *name) {
-  if (x)
+  if (x && name)
     x->name = rt_copy_text(x->g, name);
   return x;
 }
@@ -116,10 +128,12 @@ static atoll_rt *leaf(rt_graph *g, rt_op op, const char *name, atoll_dtype dtype
     return rt_refuse(g, ATOLL_USAGE, "tensor %s: %d axes, at most %d are possible", name ? name : "", shape.n, RT_AXES);
   x->name = rt_copy_text(g, name);
   x->axes = shape.n;
+  int64_t elements = 1;
   for (int k = 0; k < shape.n; k++) {
-    if (shape.extent[k] < 1)
-      return rt_refuse(g, ATOLL_USAGE, "tensor %s: extent %lld of axis %d", name ? name : "",
-                       (long long)shape.extent[k], k);
+    if (shape.extent[k] < 1 || shape.extent[k] > RT_ELEMENTS_MOST / elements)
+      return rt_refuse(g, ATOLL_USAGE, "tensor %s: extent %lld of axis %d; at least 1, and %lld elements at most",
+                       name ? name : "", (long long)shape.extent[k], k, (long long)RT_ELEMENTS_MOST);
+    elements *= shape.extent[k];
     x->shape[k] = rt_int(g, shape.extent[k]);
   }
   return x;
@@ -132,7 +146,9 @@ atoll_rt *atoll_rec_tensor(atoll_rec *c, const char *name, atoll_dtype dtype, co
 
 atoll_rt *atoll_rec_input(atoll_rec *c, const char *name, atoll_dtype dtype, const char *domain, atoll_rt_shape shape) {
   rt_graph *g = c->g;
-  for (int i = 0; i < g->nodes; i++)
+  if (!name)
+    return rt_refuse(g, ATOLL_USAGE, "an input needs a name, by which it is bound");
+  for (int i = 0; g->code == ATOLL_OK && i < g->nodes; i++)
     if (g->node[i] && g->node[i]->op == RT_INPUT && strcmp(g->node[i]->name, name) == 0)
       return rt_refuse(g, ATOLL_USAGE, "input '%s' is made twice", name);
   return leaf(g, RT_INPUT, name, dtype, domain, shape);
@@ -153,6 +169,8 @@ atoll_rt *atoll_rec_expr(atoll_rec *c, atoll_dtype dtype, const char *expression
 
 atoll_rt *atoll_rec_iota(atoll_rec *c, atoll_dtype dtype, int64_t extent) {
   const atoll_sym *n = rt_int(c->g, extent);
+  if (extent < 1 || extent > RT_ELEMENTS_MOST)
+    return rt_refuse(c->g, ATOLL_USAGE, "iota: extent %lld", (long long)extent);
   return rt_eval_node(c->g, dtype, rt_axis(c->g, 0), 1, &n);
 }
 
@@ -222,6 +240,10 @@ void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value) {
     return;
   rt_graph *g = x->g;
   char label[96];
+  if (!condition) {
+    (void)rt_refuse(g, ATOLL_USAGE, "%s: a case has no condition", rt_label(x, label, sizeof label));
+    return;
+  }
   const char *name = x->name ? x->name : "";
   const atoll_sym *cond = NULL;
   if (value->op == RT_CONST && value->g == g && value->axes == 0 && x->axes > 0)
@@ -274,6 +296,8 @@ atoll_rt *atoll_rec_call(atoll_rec *c, const char *name, atoll_rt_fn fn, void *u
   atoll_rt *x = leaf(c->g, RT_CALL, name, dtype, domain ? domain : "", shape);
   if (!x)
     return NULL;
+  if (!fn)
+    return rt_refuse(c->g, ATOLL_USAGE, "call of '%s': there is no function", name ? name : "");
   unsigned declared = x->dims;
   x->fn = fn;
   x->user = user;
@@ -285,6 +309,8 @@ atoll_rt *atoll_rec_call(atoll_rec *c, const char *name, atoll_rt_fn fn, void *u
 }
 
 void atoll_rt_sink(atoll_rt *x, const char *name, atoll_rt_fn fn, void *user) {
+  if (x && !fn)
+    (void)rt_refuse(x->g, ATOLL_USAGE, "sink '%s': there is no function", name ? name : "");
   atoll_rt *s = x ? rt_node(x->g, RT_SINK, x->dtype) : NULL;
   if (!s || !rt_connect(s, x))
     return;

@@ -135,6 +135,8 @@ atoll_err rt_graph_clone(const rt_graph *from, rt_graph **out) {
 atoll_rt *rt_node(rt_graph *g, rt_op op, atoll_dtype dtype) {
   if (g->code != ATOLL_OK)
     return NULL;
+  if (atoll_dtype_bytes(dtype) == 0)
+    return rt_refuse(g, ATOLL_USAGE, "type %d of a tensor: there is none", (int)dtype);
   if (g->nodes == g->room && !grow((void **)&g->node, &g->room, sizeof *g->node))
     return rt_refuse(g, ATOLL_NOMEM, "recurrent graph: no memory for node %d", g->nodes);
   atoll_rt *x = rt_alloc(g, sizeof *x);

@@ -19,6 +19,11 @@
 #include "atoll/recurrent.h"
 #include "atoll/sym.h"
 
+/* Largest bound, and largest number in an index: products of both, and sums of such, fit 64 bits with room. Elements
+ * of a value whose shape is known, so that its bytes do. */
+#define RT_NUMBER_MOST   ((int64_t)1 << 31)
+#define RT_ELEMENTS_MOST ((int64_t)1 << 40)
+
 enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES, RT_LOOPS = 24 };
 
 /* Name and number of inputs (-1: any). ELEMENT marks those that work element by element. */

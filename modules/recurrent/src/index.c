@@ -74,6 +74,21 @@ static atoll_err resolve(const struct text *t, size_t from, size_t to, unsigned 
   return ATOLL_OK;
 }
 
+/* Why e may have no whole number that fits, or NULL. */
+static const char *no_number(const atoll_sym *e) {
+  int64_t v;
+  if (atoll_sym_type_of(e) == ATOLL_SYM_REAL)
+    return "real numbers have no place in it";
+  if (rt_is_const(e, &v) && (v > RT_NUMBER_MOST || v < -RT_NUMBER_MOST))
+    return "a number is too large";
+  for (int k = 0; k < atoll_sym_arity(e); k++) {
+    const char *why = no_number(atoll_sym_arg(e, k));
+    if (why)
+      return why;
+  }
+  return NULL;
+}
+
 static atoll_err parse(const struct text *t, size_t from, size_t to, unsigned mask, atoll_sym_type type,
                        const atoll_sym **out) {
   while (from < to && isspace((unsigned char)t->s[from]))
@@ -94,6 +109,9 @@ static atoll_err parse(const struct text *t, size_t from, size_t to, unsigned ma
   ATOLL_TRY(err);
   if (atoll_sym_type_of(e) != type)
     return wrong(t, from, type == ATOLL_SYM_BOOL ? "a condition is expected" : "an integer expression is expected");
+  const char *why = no_number(e);
+  if (why)
+    return wrong(t, from, "%s", why);
   const atoll_sym *whole = e;
   ATOLL_TRY(resolve(t, from, to, mask, e, &whole));
   if (!whole)
@@ -194,9 +212,11 @@ static int next_dim(const atoll_rt *x, int d) {
 
 atoll_err rt_parse_index(rt_graph *g, const atoll_rt *x, const char *text, rt_item item[RT_DIMS]) {
   struct text t = {g, "index", text};
-  size_t end = strlen(text), from = 0;
+  size_t end = text ? strlen(text) : 0, from = 0;
   unsigned given = 0;
   int named = 0, items = 0, d = -1;
+  if (!text)
+    return atoll_fail(ATOLL_USAGE, "index: there is none");
   for (int k = 0; k < g->dims; k++)
     item[k] = rt_has(x, k) ? (rt_item){g->dim[k].var, NULL} : (rt_item){NULL, NULL};
   for (; from < end; items++) {
@@ -224,6 +244,8 @@ atoll_err rt_parse_index(rt_graph *g, const atoll_rt *x, const char *text, rt_it
 atoll_err rt_parse_expr(rt_graph *g, const char *what, const char *text, unsigned mask, atoll_sym_type type,
                         const atoll_sym **out) {
   struct text t = {g, what, text};
+  if (!text)
+    return atoll_fail(ATOLL_USAGE, "%s: there is none", what);
   if (type == ATOLL_SYM_BOOL)
     return parse_affine(&t, 0, strlen(text), mask, type, out);
   return parse_checked(&t, 0, strlen(text), mask, type, 1, out);
@@ -231,6 +253,8 @@ atoll_err rt_parse_expr(rt_graph *g, const char *what, const char *text, unsigne
 
 atoll_err rt_parse_domain(rt_graph *g, const char *text, unsigned *mask) {
   struct text t = {g, "domain", text};
+  if (!text)
+    return atoll_fail(ATOLL_USAGE, "domain: there is none");
   size_t end = strlen(text);
   *mask = 0;
   for (size_t from = 0; from < end;) {

@@ -682,6 +682,9 @@ atoll_err rt_interp_points(rt_interp *it, const atoll_rt *x, atoll_err (*f)(void
 atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_t bound[RT_DIMS]) {
   rt_env env = {{0}, {0}, {0}, {0}};
   int64_t valid = 1;
+  for (int k = 0; k < n; k++)
+    if (!b[k].name)
+      return atoll_fail(ATOLL_USAGE, "binding %d has no name", k);
   for (int d = 0; d < g->dims; d++) {
     const rt_dim *dim = &g->dim[d];
     if (dim->bound < 0) {
@@ -698,8 +701,9 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
                           (long long)dim->bound, (long long)b[k].bound);
       bound[d] = b[k].bound;
     }
-    if (bound[d] < 1)
-      return atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1", dim->bound_name);
+    if (bound[d] < 1 || bound[d] > RT_NUMBER_MOST)
+      return atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1 or more than %lld", dim->bound_name,
+                        (long long)RT_NUMBER_MOST);
     env.bound[d] = bound[d];
   }
   if (g->valid)

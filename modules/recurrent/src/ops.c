@@ -153,6 +153,8 @@ atoll_rt *atoll_rt_where(atoll_rt *condition, atoll_rt *a, atoll_rt *b) {
 }
 
 atoll_rt *atoll_rt_cast(atoll_rt *x, atoll_dtype dtype) {
+  if (x && atoll_dtype_bytes(dtype) == 0)
+    return wrong(x, "cast to type %d, which there is not", (int)dtype);
   atoll_rt *y = unary(RT_CAST, x);
   if (y)
     y->dtype = dtype;
@@ -360,6 +362,8 @@ atoll_rt *atoll_rt_reshape(atoll_rt *x, atoll_rt_shape shape) {
   const atoll_sym *to[RT_AXES];
   if (!x)
     return NULL;
+  if (shape.n < 0 || shape.n > RT_AXES)
+    return wrong(x, "reshape: %d axes, at most %d are possible", shape.n, RT_AXES);
   for (int k = 0; k < shape.n; k++) {
     if (shape.extent[k] != ATOLL_RT_KEEP)
       to[k] = rt_int(x->g, shape.extent[k]);
@@ -409,7 +413,8 @@ atoll_rt *atoll_rt_slice(atoll_rt *x, int axis, int64_t start, int64_t extent) {
   int64_t whole;
   if (!x || (axis = resolve_axis(x, "slice", axis, x->axes)) < 0)
     return NULL;
-  if (start < 0 || extent < 0 || (rt_is_const(x->shape[axis], &whole) && start + extent > whole))
+  if (start < 0 || extent < 0 || start > RT_ELEMENTS_MOST || extent > RT_ELEMENTS_MOST ||
+      (rt_is_const(x->shape[axis], &whole) && start + extent > whole))
     return wrong(x, "slice of axis %d from %lld, extent %lld", axis, (long long)start, (long long)extent);
   return rt_slice(x, axis, rt_int(x->g, start), rt_int(x->g, extent));
 }

@@ -35,6 +35,17 @@ static void index_strings(void **state) {
       {"t=t-1,t=0", "column 7: dimension 't' is indexed twice"},
       {"t=t-1,0", "column 7: items are either all named or all by position"},
       {"q=0", "column 1: this name is not a dimension of the tensor"},
+      {"", "column 1: 0 items for a tensor with 2 dimensions"},
+      {"b,(t", "column 5: expected ')'\n  b,(t\n      ^"},
+      {"b,t)", "column 4: unexpected text"},
+      {"b,t//0", "column 3: not affine: // and % need a positive number on the right"},
+      {"b,t%0", "column 3: not affine: // and % need a positive number on the right"},
+      {"b,t//-2", "column 3: not affine: // and % need a positive number on the right"},
+      {"b,9999999999999999999999", "column 3: integer constant does not fit into 64 bits"},
+      {"b,t-2147483649", "column 3: a number is too large\n  b,t-2147483649\n    ^"},
+      {"b,select(real(t)<1.5,0,t)", "column 3: real numbers have no place in it"},
+      {"b,1.5", "column 3: an integer expression is expected"},
+      {NULL, "index: there is none"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     atoll_rec *c = context();
@@ -112,7 +123,8 @@ static void slices_outside(void **state) {
 /* Expressions that are computed, not read at, may multiply; what they divide by must be a positive number. */
 static void expressions(void **state) {
   (void)state;
-  static const char *const bad[] = {"t//(T-4)", "1+t%T", "t//0", "t//-2", "t%-2", "t%0", "t//(t+1)"};
+  static const char *const bad[] = {"t//(T-4)", "1+t%T", "t//0",     "t//-2",
+                                    "t%-2",     "t%0",   "t//(t+1)", "t*9223372036854775807"};
   for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
     atoll_rec *c = context();
     assert_null(atoll_rec_expr(c, ATOLL_I32, bad[k]));
@@ -166,6 +178,36 @@ static void cases(void **state) {
   atoll_rt_def(x, "b==0", atoll_rec_const(c, ATOLL_F64, 1));
   assert_refused(ATOLL_USAGE, "'b' is not in the tensor's domain\n  b==0\n  ^", atoll_rec_error(c));
   atoll_rec_destroy(&c);
+}
+
+/* An exception from a later case is meant; of two that only meet, nobody knows which counts there. */
+static void cases_that_overlap(void **state) {
+  (void)state;
+  static const struct {
+    const char *first, *second, *said; /* NULL: legal */
+  } all[] = {
+      {"t<3", "t>1",
+       "cases 't<3' and 't>1' of h (#2 MERGE) overlap at (b=0, t=2) for T=3: make one a part of the other"},
+      {"t<2", "t%2==1", "cases 't<2' and 't%2==1' of h (#2 MERGE) overlap at (b=0, t=1)"},
+      {"t==T-1", "b==0", "cases 't==T-1' and 'b==0' of h (#2 MERGE) overlap at (b=0, t=0) for T=1"},
+      {"t==0", "t<4", NULL},
+      {"b==0 and t==0", "t==0", NULL},
+      {"t<2", "t>=2 and b==1", NULL},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    atoll_rec *c = context();
+    atoll_rt *one = atoll_rec_const(c, ATOLL_F64, 1), *two = atoll_rec_const(c, ATOLL_F64, 2);
+    atoll_rt *x = atoll_rec_tensor(c, "h", ATOLL_F64, "b,t", ATOLL_SCALAR);
+    atoll_rt_def(x, all[i].first, one);
+    atoll_rt_def(x, all[i].second, two);
+    atoll_rt_def(x, "true", one);
+    atoll_rt_sink(x, "out", nothing, NULL);
+    if (all[i].said)
+      assert_refused(ATOLL_USAGE, all[i].said, compile(c));
+    else
+      assert_ok(compile(c));
+    atoll_rec_destroy(&c);
+  }
 }
 
 static void definitions_that_need_themselves(void **state) {
@@ -225,6 +267,105 @@ static void shapes_and_types(void **state) {
   atoll_rec_destroy(&c);
 }
 
+static void sizes_and_names(void **state) {
+  (void)state;
+  const int64_t huge = (int64_t)1 << 40;
+  static const char *const words[] = {"mod", "floor", "exists", "and", "select", "T", ""};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    atoll_rec *c = context();
+    atoll_rec_dim(c, words[i], 3);
+    assert_int_equal(atoll_rec_error(c), ATOLL_USAGE);
+    assert_non_null(strstr(atoll_err_message(), words[i]));
+    atoll_rec_destroy(&c);
+  }
+  for (int k = 0; k < 10; k++) {
+    atoll_rec *c = context();
+    atoll_rt *x = input(c);
+    const char *said = "bound 4294967296";
+    if (k == 0)
+      atoll_rec_dim(c, "q", (int64_t)1 << 32);
+    else if (k == 1)
+      assert_null(atoll_rec_iota(c, ATOLL_F64, 0)), said = "iota: extent 0";
+    else if (k == 2)
+      assert_null(atoll_rt_slice(x, 0, INT64_MAX, 1)), said = "slice of axis 0 from 9223372036854775807";
+    else if (k == 3)
+      assert_null(atoll_rec_input(c, "y", ATOLL_F64, "t", ATOLL_SHAPE(huge, 2))), said = "extent 2 of axis 1";
+    else if (k == 4)
+      assert_null(atoll_rt_cast(x, (atoll_dtype)99)), said = "cast to type 99";
+    else if (k == 5)
+      assert_null(atoll_rec_input(c, NULL, ATOLL_F64, "t", ATOLL_SCALAR)), said = "an input needs a name";
+    else if (k == 6)
+      assert_null(atoll_rec_call(c, "step", NULL, NULL, "t", ATOLL_F64, ATOLL_SCALAR, 0, NULL)),
+          said = "call of 'step'";
+    else if (k == 7)
+      atoll_rt_sink(x, "out", NULL, NULL), said = "sink 'out'";
+    else if (k == 8)
+      atoll_rt_def(scalar(c, "h"), NULL, x), said = "h (#1 MERGE): a case has no condition";
+    else
+      assert_null(atoll_rt_reshape(x, (atoll_rt_shape){11, {3}})), said = "reshape: 11 axes";
+    assert_refused(ATOLL_USAGE, said, atoll_rec_error(c));
+    assert_null(input(c)); /* after a mistake there is nothing more, and the mistake stays the first */
+    assert_refused(ATOLL_USAGE, said, atoll_rec_error(c));
+    atoll_rec_destroy(&c);
+  }
+  /* a node that is not finished is no input */
+  atoll_rec *c = context();
+  assert_null(atoll_rec_input(c, "y", ATOLL_F64, "q", ATOLL_SCALAR));
+  assert_null(input(c));
+  assert_refused(ATOLL_USAGE, "domain, column 1: 'q' is not a dimension", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+}
+
+static void runs(void **state) {
+  (void)state;
+  const double x[2 * 4 * 3] = {0};
+  static const struct {
+    atoll_rec_binding t;
+    const char *said;
+  } all[] = {{{"T", 0, NULL}, "bound 'T' is not given, or is less than 1"},
+             {{"T", -5, NULL}, "bound 'T' is not given, or is less than 1"},
+             {{"T", INT64_MAX, NULL}, "or more than 2147483648"},
+             {{"B", 3, NULL}, "bound 'B' is 2 by construction, 3 is given"},
+             {{NULL, 4, NULL}, "binding 0 has no name"}};
+  atoll_rec *c = context();
+  atoll_rec_program *p = NULL;
+  int64_t peak;
+  atoll_rt_sink(input(c), "out", nothing, NULL);
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    const atoll_rec_binding b[] = {all[i].t, {"x", 0, x}};
+    assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_interpret(c, b, 2));
+    assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_run(p, b, 2));
+    assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_peak_bytes(p, b, 2, &peak));
+  }
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
+static void parameters(void **state) {
+  (void)state;
+  static const struct {
+    atoll_rec_params p;
+    const char *said;
+  } all[] = {{{.passes = "simplfy"}, "pass 'simplfy': there are simplify,tile,"},
+             {{.passes = "simplify,,groups,x"}, "pass 'x'"},
+             {{.tile = -1}, "tile -1, expected 0 to"},
+             {{.block = -4}, "block -4, expected 0 to"},
+             {{.least = (int64_t)1 << 40}, "least 1099511627776, expected 0 to"},
+             {{.threads = -1}, "threads -1"},
+             {{.memory = -1}, "memory -1"},
+             {{.vectorize = "q"}, "'q' is not a dimension"},
+             {{.device = "gpu"}, "device 'gpu'"}};
+  atoll_rec *c = context();
+  atoll_rt_sink(input(c), "out", nothing, NULL);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    atoll_rec_program *p = NULL;
+    assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_compile(c, &all[i].p, &p));
+    assert_null(p);
+  }
+  atoll_rec_destroy(&c);
+}
+
 static atoll_err gives_nan(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   (void)user;
   (void)in;
@@ -259,6 +400,10 @@ int main(void) {
       cmocka_unit_test(slices_outside),
       cmocka_unit_test(expressions),
       cmocka_unit_test(cases),
+      cmocka_unit_test(cases_that_overlap),
+      cmocka_unit_test(sizes_and_names),
+      cmocka_unit_test(runs),
+      cmocka_unit_test(parameters),
       cmocka_unit_test(definitions_that_need_themselves),
       cmocka_unit_test(shapes_and_types),
       cmocka_unit_test(environments),

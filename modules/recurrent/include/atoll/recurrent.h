@@ -11,7 +11,8 @@
  *  An index string has one item per dimension of the indexed tensor, separated by commas, in the order in which the
  *  dimensions were made; or items "t=t-1" by name, where the dimensions left out stay as they are. Items that are
  * slices become leading axes in that same order. Items are integer expressions as of atoll/sym.h over dimensions and
- * bounds, and must be quasi-affine: products only with constants, // and % only by constants.
+ * bounds, and must be quasi-affine: products only with constants, // and % only by positive constants, and no number
+ * above 2^31.
  *
  *  A tensor made by atoll_rec_tensor() is defined by cases, of which the first that holds counts:
  *
@@ -63,7 +64,7 @@ ATOLL_API void atoll_rec_destroy(atoll_rec **c);
 /** OK, or the first mistake, with the index string and a caret where there is one. */
 ATOLL_API atoll_err atoll_rec_error(const atoll_rec *c);
 /** A dimension with 0 <= name < bound. The bound's symbol is the name in capitals ("t": "T"). bound 0: given when the
- *  program runs. A bound is always at least 1. */
+ *  program runs. A bound is always at least 1, and at most 2^31. */
 ATOLL_API void atoll_rec_dim(atoll_rec *c, const char *name, int64_t bound);
 /** Coordinates of dimension `name` count from `first` as far as random numbers are concerned that are made afterwards:
  * a rank with part of a batch draws what a rank with all of it would draw there. */
@@ -78,7 +79,8 @@ ATOLL_API atoll_rt *atoll_rec_tensor(atoll_rec *c, const char *name, atoll_dtype
                                      atoll_rt_shape shape);
 /** One more case. condition: over the dimensions of x's domain, or "true". value: its domain within x's, of x's shape
  *  and type; a constant stands for a tensor of it. A case that earlier cases leave nothing is refused when the program
- * is compiled. */
+ * is compiled, and so are two cases that both hold at some point unless the earlier one is a part of the later one, an
+ * exception from it: "t==0", then "t<P". */
 ATOLL_API void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value);
 /** x at other points. The result's domain is what the index mentions. */
 ATOLL_API atoll_rt *atoll_rt_at(atoll_rt *x, const char *index);
@@ -244,7 +246,8 @@ ATOLL_API atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *b
 ATOLL_API atoll_err atoll_rec_print(atoll_rec *c, FILE *out);
 
 typedef struct atoll_rec_params {
-  /** Names of optional passes in order, separated by commas; NULL: all of them (atoll_rec_passes()). */
+  /** Names of the optional passes that run, separated by commas; NULL: all of them (atoll_rec_passes()). Their order is
+   * always the same. USAGE: there is no such pass. */
   const char *passes;
   /** Dimensions, separated by commas, that "vectorize" turns into axes; NULL: none. */
   const char *vectorize;
@@ -280,7 +283,8 @@ typedef struct atoll_rec_params {
    * refused. Borrowed for compiling. */
   const char *offload;
   /** What compiles the C that a program becomes: a command, as in "gcc-12" or "ccache cc"; "": nothing does, the
-   * schedule is interpreted, slowly. NULL: that of the environment's ATOLL_CC, else "cc". */
+   * schedule is interpreted, slowly. NULL: that of the environment's ATOLL_CC, else "cc". One that takes longer than
+   * ATOLL_CC_SECONDS (600) is ended, and has failed. */
   const char *compiler;
   /** Its options; NULL: those of ATOLL_CFLAGS, else "-O3 -march=native -ffp-contract=off ...". */
   const char *flags;
