@@ -22,8 +22,8 @@ static atoll_err check_case(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, 
 /* Case k and an earlier one. Most pairs are apart, or one of them is "true", before isl is asked for more. */
 static atoll_err check_pair(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int i, int k) {
   isl_set *params = rt_poly_context(ctx, g);
-  isl_set *first = isl_set_intersect_params(rt_poly_case(ctx, x, i), isl_set_copy(params));
-  isl_set *later = isl_set_intersect_params(rt_poly_case(ctx, x, k), params);
+  isl_set *first = isl_set_intersect_params(rt_poly_where(ctx, x, x->in[i].cond), isl_set_copy(params));
+  isl_set *later = isl_set_intersect_params(rt_poly_where(ctx, x, x->in[k].cond), params);
   isl_set *both = isl_set_intersect(isl_set_copy(first), isl_set_copy(later));
   const isl_bool apart = isl_set_is_empty(both), part = apart ? apart : isl_set_is_subset(first, later);
   char label[96], at[200];

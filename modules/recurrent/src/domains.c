@@ -153,6 +153,30 @@ static atoll_err check_cover(struct analysis *a, const atoll_rt *x) {
   return forbid(a, rest, text);
 }
 
+/* The oracle refuses slices that end before they begin, so nobody else takes them for empty ones. */
+static atoll_err check_slices(struct analysis *a, const atoll_rt *x, int k) {
+  rt_graph *g = a->g;
+  const rt_edge *e = &x->in[k];
+  const atoll_sym *wrong = NULL;
+  char label[96], at[200], text[512];
+  int64_t extent;
+  for (int d = 0; e->text && d < g->dims; d++) {
+    const rt_item *item = &e->item[d];
+    if (!rt_has(rt_src(g, e), d) || !item->hi ||
+        (rt_is_const(atoll_sym_sub(g->syms, item->hi, item->lo), &extent) && extent >= 0))
+      continue;
+    const atoll_sym *ends = atoll_sym_binary(g->syms, ATOLL_SYM_LT, item->hi, item->lo);
+    wrong = wrong ? atoll_sym_binary(g->syms, ATOLL_SYM_OR, wrong, ends) : ends;
+  }
+  if (!wrong)
+    return ATOLL_OK;
+  isl_set *points = isl_set_intersect(rt_poly_where(a->ctx, x, wrong), isl_set_copy(a->need[x->id]));
+  points = isl_set_intersect_params(points, isl_set_copy(a->context));
+  (void)snprintf(text, sizeof text, "index '%s' of %s: a slice ends before it begins at%s", e->text,
+                 rt_label(rt_src(g, e), label, sizeof label), rt_poly_sample(x, points, at, sizeof at));
+  return forbid(a, points, text);
+}
+
 static atoll_err solve(struct analysis *a) {
   rt_graph *g = a->g;
   for (int i = 0; i < g->nodes; i++)
@@ -169,6 +193,9 @@ static atoll_err solve(struct analysis *a) {
     for (int k = 0; x->op != RT_GRAD && k < x->inputs; k++)
       ATOLL_TRY(propagate(a, x, k));
   }
+  for (int i = 0; i < g->nodes; i++)
+    for (int k = 0; g->node[i] && a->need[i] && k < g->node[i]->inputs; k++)
+      ATOLL_TRY(check_slices(a, g->node[i], k));
   return ATOLL_OK;
 }
 

@@ -241,7 +241,7 @@ isl_pw_aff *rt_poly_coalesce_value(isl_pw_aff *value) {
   return same ? fewer : value;
 }
 
-isl_set *rt_poly_case(isl_ctx *ctx, const atoll_rt *x, int k) { return domain(ctx, x, x->in[k].cond, 0); }
+isl_set *rt_poly_where(isl_ctx *ctx, const atoll_rt *x, const atoll_sym *also) { return domain(ctx, x, also, 0); }
 
 isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 1); }
 isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x) { return domain(ctx, x, NULL, 0); }

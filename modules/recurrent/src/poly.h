@@ -32,8 +32,8 @@ isl_pw_aff *rt_poly_coalesce_value(isl_pw_aff *value);
 /* The box of x's dimensions, and the domain: the box where `where` holds. */
 isl_set *rt_poly_box(isl_ctx *ctx, const atoll_rt *x);
 isl_set *rt_poly_domain(isl_ctx *ctx, const atoll_rt *x);
-/* Where the condition of case k of x holds, whatever earlier cases say. */
-isl_set *rt_poly_case(isl_ctx *ctx, const atoll_rt *x, int k);
+/* Points of the domain where a condition holds besides. */
+isl_set *rt_poly_where(isl_ctx *ctx, const atoll_rt *x, const atoll_sym *also);
 /* A point of a set of x's domain as " (t=0) for T=3"; "" of an empty one. */
 const char *rt_poly_sample(const atoll_rt *x, isl_set *set, char *buf, size_t n);
 /* From points of x (in its domain, and where no earlier case holds) to the points of the source that input k reads,

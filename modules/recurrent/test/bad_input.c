@@ -149,6 +149,36 @@ static void expressions(void **state) {
   atoll_rec_destroy(&c);
 }
 
+static void slices_that_end_before_they_begin(void **state) {
+  (void)state;
+  const double x[2 * 4 * 3] = {0};
+  const atoll_rec_binding b[] = {{"T", 4, NULL}, {"x", 0, x}};
+  static const struct {
+    const char *index, *told, *said;
+  } all[] = {
+      {"b,5:t", "axis 0 has extent -5", "index 'b,5:t' of x (#0 INPUT): a slice ends before it begins at (b=0, t=0)"},
+      {"b,t+2:T", "axis 0 has extent -1", "index 'b,t+2:T' of x (#0 INPUT): a slice ends before it begins"}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    atoll_rec *c = context();
+    atoll_rt_sink(atoll_rt_sum(atoll_rt_at(input(c), all[i].index), 0), "out", nothing, NULL);
+    assert_refused(ATOLL_USAGE, all[i].told, atoll_rec_interpret(c, b, 2));
+    assert_refused(ATOLL_USAGE, all[i].said, compile(c));
+    atoll_rec_destroy(&c);
+  }
+  /* Empty ones are none of these, and where only some bounds are bad, runs with those are refused. */
+  atoll_rec *c = context();
+  atoll_rec_program *p = NULL;
+  atoll_rt *in = input(c);
+  atoll_rt_sink(atoll_rt_sum(atoll_rt_at(in, "b,t+1:T"), 0), "out", nothing, NULL);
+  atoll_rt_sink(atoll_rt_sum(atoll_rt_at(in, "b,3:T"), 0), "out", nothing, NULL);
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_ok(atoll_rec_run(p, b, 2));
+  assert_refused(ATOLL_USAGE, "index 'b,3:T' of x (#0 INPUT): a slice ends before it begins",
+                 atoll_rec_run(p, (const atoll_rec_binding[]){{"T", 2, NULL}, {"x", 0, x}}, 2));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 static atoll_rt *scalar(atoll_rec *c, const char *name) {
   return atoll_rec_tensor(c, name, ATOLL_F64, "t", ATOLL_SCALAR);
 }
@@ -398,6 +428,7 @@ int main(void) {
       cmocka_unit_test(index_strings),
       cmocka_unit_test(points_outside),
       cmocka_unit_test(slices_outside),
+      cmocka_unit_test(slices_that_end_before_they_begin),
       cmocka_unit_test(expressions),
       cmocka_unit_test(cases),
       cmocka_unit_test(cases_that_overlap),
