@@ -90,9 +90,10 @@ typedef struct recurrent {
   const atoll_model *model;
   atoll_rec_model *program;
   struct batch *batch; /* under way */
+  int together;        /* bool: all ranks make each text */
 } recurrent;
 
-/* m and p are borrowed until destroyed. */
+/* m and p are borrowed until destroyed, and so is comm: of all ranks, which make each text together, or NULL. */
 atoll_err recurrent_create(const atoll_model *m, const generate_params *p, const atoll_comm *comm, recurrent *r);
 void recurrent_destroy(recurrent *r);
 /* Exact bytes by category for prompts of `longest` tokens; NOMEM when they are beyond generate.memory. */

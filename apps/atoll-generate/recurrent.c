@@ -1,5 +1,9 @@
 /* The recurrent engine: texts advance together through one program, which asks for each token. Prompts are positions
- * like others, whose tokens are known. */
+ * like others, whose tokens are known.
+ *
+ * Where ranks make texts together, each has all logits, but their last bits may differ between unlike processors and
+ * ways to compute: with one choice between near equals the ranks' texts would part for ever. So rank 0 chooses. */
+#include <mpi.h>
 #include <omp.h>
 #include <stdlib.h>
 
@@ -15,10 +19,27 @@ typedef struct batch {
   int64_t first, step, n; /* texts first, first + step ... of all; the program has room for p->batch */
   int64_t left;           /* not finished */
   int64_t longest;        /* prompt */
+  int together, rank;     /* together: bool; rank in MPI_COMM_WORLD, all of which make each text then */
   double began, prompted; /* when; 0: prompts are not over */
 } batch;
 
 static int is_finished(const batch *b, const text *x) { return x->ended || x->n - x->prompt >= b->p->tokens; }
+
+static atoll_err choose_together(const batch *b, const float *logits, uint64_t k, uint64_t at, atoll_choice *choice) {
+  struct {
+    atoll_choice choice;
+    atoll_err err;
+  } told = {{0, 0}, ATOLL_OK};
+  if (b->rank == 0)
+    told.err = atoll_sampler_choose(b->sampler, logits, k, at, &told.choice);
+  /* The program's sums go by a communicator of their own. */
+  if (MPI_Bcast(&told, (int)sizeof told, MPI_BYTE, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
+    return atoll_fail(ATOLL_PEER_LOST, "a token that rank 0 has chosen does not arrive");
+  if (told.err != ATOLL_OK)
+    return b->rank == 0 ? told.err : atoll_fail(told.err, "rank 0 could not choose a token");
+  *choice = told.choice;
+  return ATOLL_OK;
+}
 
 static atoll_err choose(void *user, int64_t k, int64_t position, const float *logits, int32_t *token) {
   batch *b = user;
@@ -34,7 +55,8 @@ static atoll_err choose(void *user, int64_t k, int64_t position, const float *lo
     *token = x->token[position];
     return ATOLL_OK;
   }
-  ATOLL_TRY(atoll_sampler_choose(b->sampler, logits, (uint64_t)i, (uint64_t)x->n, &choice));
+  ATOLL_TRY(b->together ? choose_together(b, logits, (uint64_t)i, (uint64_t)x->n, &choice)
+                        : atoll_sampler_choose(b->sampler, logits, (uint64_t)i, (uint64_t)x->n, &choice));
   *token = choice.id;
   x->ended = b->p->stop && choice.id == b->end;
   if (!x->ended) {
@@ -59,6 +81,7 @@ atoll_err recurrent_create(const atoll_model *m, const generate_params *p, const
   if (!r->batch)
     return atoll_fail(ATOLL_NOMEM, "batch of texts");
   r->model = m;
+  r->together = comm != NULL;
   return atoll_rec_model_create(m, &params, choose, r->batch, &r->program);
 }
 
@@ -131,7 +154,8 @@ atoll_err recurrent_texts(const recurrent *r, const generate_params *p, int32_t 
   batch *b = r->batch;
   if (p->tokens == 0)
     return ATOLL_OK;
-  *b = (batch){.p = p, .end = end, .t = t, .c = c, .step = step};
+  *b = (batch){.p = p, .end = end, .t = t, .c = c, .step = step, .together = r->together};
+  MPI_Comm_rank(MPI_COMM_WORLD, &b->rank);
   atoll_err err = atoll_sampler_create(atoll_model_config(r->model)->vocab, &sampling, &b->sampler);
   for (int64_t i = first; i < t->n && err == ATOLL_OK; i += p->batch * step) {
     int64_t left = (t->n - i + step - 1) / step;

@@ -12,7 +12,9 @@
 ATOLL_BEGIN_C
 
 /** The token at a position of a text: called for position 0 with logits NULL, then with those [vocab] that follow from
- * the position before; in ascending order of positions for each text. What is not OK ends the run. */
+ * the position before; in ascending order of positions for each text. What is not OK ends the run. With a comm, all of
+ * its ranks call it in one order, with logits that may differ in their last bits, and it must give the same token on
+ * all: what one rank has chosen. */
 typedef atoll_err (*atoll_rec_choose)(void *user, int64_t text, int64_t position, const float *logits, int32_t *token);
 
 typedef struct atoll_rec_model_params {
