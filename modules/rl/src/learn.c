@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "atoll/agree.h"
+#include "atoll/digest.h"
 #include "atoll/rng.h"
 #include "rl_impl.h"
 
@@ -281,6 +282,69 @@ static atoll_err agree_on(const atoll_rl *rl, atoll_err err) {
   return atoll_agree(comm, err == ATOLL_OK ? ATOLL_OK : atoll_fail(err, "%s", why));
 }
 
+/* Elements of what a run leaves that are other numbers on this rank than on rank 0, whose numbers they become. Whether
+ * they were more than rounding: *parted, and an error that names the first. */
+static atoll_err take_those_of_rank_0(const atoll_rl *rl, int kind, int k, float *theirs, int *parted) {
+  float *mine = rl->memory.after[kind][k];
+  const int64_t n = count_of(&rl->memory, k);
+  if (rl->rank == 0)
+    memcpy(theirs, mine, (size_t)n * sizeof *theirs);
+  if (MPI_Bcast(theirs, (int)n, MPI_FLOAT, 0, atoll_comm_mpi(rl->comm)) != MPI_SUCCESS)
+    return atoll_fail(ATOLL_INTERNAL, "MPI_Bcast of %lld parameters", (long long)n);
+  atoll_err err = ATOLL_OK;
+  for (int64_t i = 0; i < n && !*parted; i++)
+    if (!(fabsf(mine[i] - theirs[i]) <= 1e-3f * (1 + fabsf(theirs[i])))) {
+      *parted = 1;
+      err = atoll_fail(ATOLL_MISMATCH, "parameters have parted before iteration %lld: %s has %g where rank 0 has %g",
+                       (long long)rl->iteration, rl->tensor[kind * RL_PARAMS + k].name, (double)mine[i],
+                       (double)theirs[i]);
+    }
+  memcpy(mine, theirs, (size_t)n * sizeof *mine);
+  return err;
+}
+
+static atoll_err digest_of_parameters(const atoll_rl *rl, atoll_digest *out) {
+  atoll_digester *d = NULL;
+  ATOLL_TRY(atoll_digester_create(&d));
+  for (int kind = 0; kind < RL_KINDS; kind++)
+    for (int k = 0; k < RL_PARAMS; k++)
+      atoll_digester_add(d, rl->memory.after[kind][k], (size_t)count_of(&rl->memory, k) * sizeof(float));
+  *out = atoll_digester_value(d);
+  atoll_digester_destroy(&d);
+  return ATOLL_OK;
+}
+
+/* Ranks move the same parameters by the same sums, so that these are the same on all, whose checkpoints are rank 0's.
+ * Unlike processors may round otherwise: before that adds up over runs, all take the numbers of rank 0. What is more
+ * than rounding is a MISMATCH. */
+static atoll_err share_parameters(const atoll_rl *rl) {
+  const MPI_Comm comm = atoll_comm_mpi(rl->comm);
+  atoll_digest mine = {0, 0}, theirs;
+  int differs, parted = 0;
+  int64_t most = 0;
+  if (rl->ranks == 1)
+    return ATOLL_OK;
+  ATOLL_TRY_ALL(comm, digest_of_parameters(rl, &mine));
+  theirs = mine;
+  MPI_Bcast(&theirs, (int)sizeof theirs, MPI_BYTE, 0, comm);
+  differs = !atoll_digest_equal(mine, theirs);
+  MPI_Allreduce(MPI_IN_PLACE, &differs, 1, MPI_INT, MPI_MAX, comm);
+  if (!differs)
+    return ATOLL_OK;
+  for (int k = 0; k < RL_PARAMS; k++)
+    most = count_of(&rl->memory, k) > most ? count_of(&rl->memory, k) : most;
+  float *room = malloc((size_t)most * sizeof *room);
+  ATOLL_TRY_ALL(comm, room ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "%lld parameters", (long long)most));
+  atoll_err err = ATOLL_OK;
+  for (int kind = 0; kind < RL_KINDS; kind++)
+    for (int k = 0; k < RL_PARAMS; k++) {
+      atoll_err now = take_those_of_rank_0(rl, kind, k, room, &parted);
+      err = err == ATOLL_OK ? now : err;
+    }
+  free(room);
+  return atoll_agree(comm, err);
+}
+
 static atoll_err learn_chunk(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
   atoll_rec_binding b[RL_BINDINGS];
   const size_t running = (size_t)rl->actor.n * 2 * sizeof *rl->running;
@@ -290,6 +354,8 @@ static atoll_err learn_chunk(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
   rl->actor.iteration = rl->iteration;
   rl->actor.failed = ATOLL_OK;
   atoll_err err = agree_on(rl, atoll_rec_run(rl->program, b, n));
+  if (err == ATOLL_OK)
+    err = share_parameters(rl);
   if (err == ATOLL_OK)
     err = tell(rl, k, report);
   if (err != ATOLL_OK) {

@@ -125,8 +125,45 @@ static void what_fails_on_one_rank_is_told_by_all(void **state) {
   }
 }
 
+/* Parameters and moments of this rank and of rank 0. */
+static int parameters(const atoll_rl *rl, float mine[MOST], float first[MOST]) {
+  int n, count = 0;
+  const atoll_tensor *t = atoll_rl_tensors(rl, &n);
+  (void)values(rl, mine);
+  for (int k = 0; k < n; k++)
+    count += strncmp(t[k].name, "environment/", 12) ? (int)atoll_tensor_local_count(&t[k]) : 0;
+  memcpy(first, mine, (size_t)count * sizeof *mine);
+  MPI_Bcast(first, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+  return count;
+}
+
+static void add_on_rank_1(const atoll_rl *rl, float more) {
+  int n;
+  const atoll_tensor *t = atoll_rl_tensors(rl, &n);
+  if (now.rank == 1)
+    ((float *)t[0].data)[1] += more;
+}
+
+/* Rounding by another processor does not add up; other numbers are told. */
+static void parameters_are_those_of_rank_0(void **state) {
+  (void)state;
+  static float mine[MOST], first[MOST];
+  atoll_rl *rl = learner(ATOLL_RL_REINFORCE, 0);
+  assert_ok(atoll_rl_learn(rl, 1, NULL));
+  add_on_rank_1(rl, 1e-6f);
+  assert_ok(atoll_rl_learn(rl, 1, NULL));
+  int n = parameters(rl, mine, first);
+  assert_memory_equal(mine, first, (size_t)n * sizeof *mine);
+  add_on_rank_1(rl, 0.5f);
+  assert_refused(ATOLL_MISMATCH, "rank 1: parameters have parted before iteration 2: param/layer0.weight has",
+                 atoll_rl_learn(rl, 1, NULL));
+  assert_int_equal(atoll_rl_iteration(rl), 2);
+  atoll_rl_destroy(&rl);
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_fails_on_one_rank_is_told_by_all)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_fails_on_one_rank_is_told_by_all),
+                                     cmocka_unit_test(parameters_are_those_of_rank_0)};
   if (atoll_mpi_init(&argc, &argv) != ATOLL_OK)
     return 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &now.rank);

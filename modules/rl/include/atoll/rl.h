@@ -95,9 +95,10 @@ ATOLL_API atoll_err atoll_rl_create(MPI_Comm comm, const atoll_rl_env *env, cons
 /** Collective. */
 ATOLL_API void atoll_rl_destroy(atoll_rl **rl);
 /** Collective. k more iterations, in runs of at most params->chunk; report: [k], or NULL. A failure leaves the learner
- * as it was before the run that failed. NONFINITE, MISMATCH or UNAVAILABLE, on every rank, name the environment,
- * iteration and step that went wrong. What else fails (NOMEM; IO of params->offload) may do so on one rank alone, while
- * others wait for it within their run: where there are several, the job can only be ended, by atoll_abort(). */
+ * as it was before the run that failed. Parameters are the same on all ranks, to the bit, after each run. NONFINITE,
+ * MISMATCH or UNAVAILABLE, on every rank, name the environment, iteration and step that went wrong. What else fails
+ * (NOMEM; IO of params->offload) may do so on one rank alone, while others wait for it within their run: where there
+ * are several, the job can only be ended, by atoll_abort(). */
 ATOLL_API atoll_err atoll_rl_learn(atoll_rl *rl, int64_t k, atoll_rl_report *report);
 /** Collective. Mean return of `episodes` episodes with the likeliest actions; those that do not end are cut at the
  *  environment's limit, or after T steps where it has none. */
