@@ -265,6 +265,8 @@ void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value) {
   if (!same)
     (void)rt_refuse(g, ATOLL_USAGE, "case '%s' of %s: the shape of the value differs from the tensor's", condition,
                     name);
+  if (x->inputs == RT_CASES) /* each is compared with all before it */
+    (void)rt_refuse(g, ATOLL_USAGE, "case '%s' of %s: more than %d cases", condition, name, RT_CASES);
   if (g->code != ATOLL_OK)
     return;
   atoll_err err = rt_parse_expr(g, "condition", condition, x->dims, ATOLL_SYM_BOOL, &cond);

@@ -24,7 +24,7 @@
 #define RT_NUMBER_MOST   ((int64_t)1 << 31)
 #define RT_ELEMENTS_MOST ((int64_t)1 << 40)
 
-enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES, RT_LOOPS = 24 };
+enum { RT_DIMS = ATOLL_RT_DIMS, RT_AXES = ATOLL_RT_AXES, RT_LOOPS = 24, RT_CASES = 100 };
 
 /* Name and number of inputs (-1: any). ELEMENT marks those that work element by element. */
 #define RT_OP_LIST(X, ELEMENT)                                                                                         \

@@ -101,9 +101,10 @@ static int open_build(struct build *b) {
   const char *tmp = getenv("TMPDIR");
   char folder[sizeof b->folder]; /* apart: gcc with sanitizers takes a member of *b for one that overlaps */
   (void)snprintf(folder, sizeof folder, "%.480s/atoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-  if (!mkdtemp(folder))
-    return 0;
+  const int made = mkdtemp(folder) != NULL;
   memcpy(b->folder, folder, sizeof folder);
+  if (!made)
+    return 0;
   (void)snprintf(b->source, sizeof b->source, "%s/program.c", folder);
   (void)snprintf(b->object, sizeof b->object, "%s/program.so", folder);
   for (int k = 0; k < RT_PARTS; k++) {
@@ -274,7 +275,7 @@ static void *make(struct build *b, const char *source, size_t bytes, const char 
   void *object = NULL;
   const char *failed;
   if (!open_build(b)) {
-    (void)snprintf(why, n, "no folder for compiling: %s", strerror(errno));
+    (void)snprintf(why, n, "no folder %s for compiling: %s", b->folder, strerror(errno));
     return NULL;
   }
   if (atoll_file_publish(b->source, source, bytes) != ATOLL_OK) {

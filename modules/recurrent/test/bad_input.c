@@ -297,6 +297,19 @@ static void shapes_and_types(void **state) {
   atoll_rec_destroy(&c);
 }
 
+static void too_many_cases(void **state) {
+  (void)state;
+  atoll_rec *c = context();
+  atoll_rt *x = scalar(c, "h"), *one = atoll_rec_const(c, ATOLL_F64, 1);
+  for (int k = 0; k < 10000; k++) {
+    char condition[16];
+    (void)snprintf(condition, sizeof condition, "t==%d", k);
+    atoll_rt_def(x, condition, one);
+  }
+  assert_refused(ATOLL_USAGE, "case 't==100' of h: more than 100 cases", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+}
+
 static void sizes_and_names(void **state) {
   (void)state;
   const int64_t huge = (int64_t)1 << 40;
@@ -425,19 +438,13 @@ static void environments(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(index_strings),
-      cmocka_unit_test(points_outside),
-      cmocka_unit_test(slices_outside),
-      cmocka_unit_test(slices_that_end_before_they_begin),
-      cmocka_unit_test(expressions),
-      cmocka_unit_test(cases),
-      cmocka_unit_test(cases_that_overlap),
-      cmocka_unit_test(sizes_and_names),
-      cmocka_unit_test(runs),
-      cmocka_unit_test(parameters),
-      cmocka_unit_test(definitions_that_need_themselves),
-      cmocka_unit_test(shapes_and_types),
-      cmocka_unit_test(environments),
+      cmocka_unit_test(index_strings),      cmocka_unit_test(points_outside),
+      cmocka_unit_test(slices_outside),     cmocka_unit_test(slices_that_end_before_they_begin),
+      cmocka_unit_test(expressions),        cmocka_unit_test(cases),
+      cmocka_unit_test(cases_that_overlap), cmocka_unit_test(too_many_cases),
+      cmocka_unit_test(sizes_and_names),    cmocka_unit_test(runs),
+      cmocka_unit_test(parameters),         cmocka_unit_test(definitions_that_need_themselves),
+      cmocka_unit_test(shapes_and_types),   cmocka_unit_test(environments),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
