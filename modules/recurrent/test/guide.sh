@@ -31,3 +31,6 @@ grep -q "^#define ATOLL_RT_DIMS $(section Limits | sed -n 's/^| dimensions of a 
   fail 'the page tells another number of dimensions'
 grep -q "^#define ATOLL_RT_AXES $(section Limits | sed -n 's/^| axes of a value.* | \([0-9]*\) .*/\1/p') " "$header" ||
   fail 'the page tells another number of axes'
+graph=$(sourcefile modules/recurrent/src/graph.h)
+grep -q "RT_CASES = $(section Limits | sed -n 's/^| cases of a tensor | \([0-9]*\) .*/\1/p') " "$graph" ||
+  fail 'the page tells another number of cases'
