@@ -432,10 +432,21 @@ static atoll_err prepare_run(atoll_rec_program *program, const atoll_rec_binding
   return ATOLL_OK;
 }
 
+static atoll_err agree_on_order(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+  int64_t bound[RT_DIMS] = {0};
+  if (program->agreed)
+    return ATOLL_OK;
+  ATOLL_TRY(rt_bounds(program->graph, bindings, n, bound));
+  ATOLL_TRY(rt_exchanges_agree(program->graph, program->schedule.tree, bound));
+  program->agreed = 1;
+  return ATOLL_OK;
+}
+
 atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
   int64_t peak;
   if (program->device && program->device->absent)
     return atoll_fail(ATOLL_UNAVAILABLE, "recurrent program: its kernels are for a device that is not here");
+  ATOLL_TRY(agree_on_order(program, bindings, n));
   ATOLL_TRY(prepare_run(program, bindings, n));
   const rt_run_params p = {program->threads, program->away, program->offload, program->device};
   atoll_err err = program->entry ? rt_runtime_run(program->graph, program->entry, &p, bindings, n, &peak)

@@ -15,6 +15,7 @@ struct atoll_rec_program {
   rt_native *native; /* NULL: interpreted */
   rt_entry entry;
   rt_device *device;      /* where its kernels run; NULL: it has none */
+  int agreed;             /* bool: its ranks have the same sums over them */
   int64_t last_peak;      /* -1: it has not run */
   char *away;             /* per node: what a run with these bounds puts away; NULL: not known */
   int64_t bound[RT_DIMS]; /* of `away` */

@@ -1,10 +1,13 @@
 /* Programs on several ranks: every rank runs the same program over its own part of a dimension. What is needed of
- * others is a function that all ranks call, in the same order because their schedules are the same. */
+ * others is a function that all ranks call, in the same order if their schedules are the same, which is compared before
+ * a program's first run: sums in other orders would be of wrong things, or never end. */
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/agree.h"
 #include "graph.h"
+#include "tree.h"
 
 struct on_the_way {
   struct on_the_way *next;
@@ -94,6 +97,103 @@ int rt_exchange_abandon(const atoll_rt *x) {
   }
   return open;
 }
+
+/* ---- orders of ranks ---- */
+
+enum { COMPARED = 1 << 16 }; /* sends: schedules are loops, whose orders differ early if they do */
+
+typedef struct order {
+  const rt_graph *g;
+  const atoll_comm *comm;
+  rt_env env;
+  atoll_digester *digest;
+  int64_t sends;
+} order;
+
+static int has_sends(const order *o, const rt_tree *t) {
+  if (t->kind == RT_STATEMENT)
+    return t->what == RT_DO_SEND && rt_exchange_number(o->g->node[t->node], o->comm);
+  for (int k = 0; k < t->children; k++)
+    if (has_sends(o, t->child[k]))
+      return 1;
+  return 0;
+}
+
+static atoll_err add_send(order *o, const rt_tree *t) {
+  const atoll_rt *x = o->g->node[t->node];
+  int64_t count = 1, value;
+  atoll_digester_add_int(o->digest, rt_exchange_number(x, o->comm));
+  atoll_digester_add_int(o->digest, x->dtype);
+  for (int k = 0; k < x->axes; k++, count *= value)
+    ATOLL_TRY(rt_eval(o->g, x->shape[k], &o->env, &value));
+  atoll_digester_add_int(o->digest, count);
+  for (int d = 0; d < o->g->dims; d++)
+    if (rt_has(x, d)) {
+      ATOLL_TRY(rt_eval(o->g, t->point[d], &o->env, &value));
+      atoll_digester_add_int(o->digest, value);
+    }
+  o->sends++;
+  return ATOLL_OK;
+}
+
+/* Sends in the order in which a run comes to them; what has none is passed over. */
+static atoll_err follow(order *o, const rt_tree *t) {
+  int64_t holds;
+  if (o->sends >= COMPARED || !has_sends(o, t))
+    return ATOLL_OK;
+  if (t->kind == RT_STATEMENT)
+    return add_send(o, t);
+  if (t->kind == RT_SEQ) {
+    for (int k = 0; k < t->children; k++)
+      ATOLL_TRY(follow(o, t->child[k]));
+    return ATOLL_OK;
+  }
+  if (t->kind == RT_IF) {
+    ATOLL_TRY(rt_eval(o->g, t->cond, &o->env, &holds));
+    return holds || t->children > 1 ? follow(o, t->child[holds ? 0 : 1]) : ATOLL_OK;
+  }
+  int64_t *v = &o->env.loop[t->depth], now;
+  ATOLL_TRY(rt_eval(o->g, t->first, &o->env, &now));
+  for (; o->sends < COMPARED; now += t->step) {
+    *v = now;
+    ATOLL_TRY(rt_eval(o->g, t->cond, &o->env, &holds));
+    if (!holds)
+      return ATOLL_OK;
+    ATOLL_TRY(follow(o, t->child[0]));
+  }
+  return ATOLL_OK;
+}
+
+static atoll_err compare_orders(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS],
+                                const atoll_comm *comm) {
+  order o = {.g = g, .comm = comm};
+  atoll_digest mine = {0, 0};
+  memcpy(o.env.bound, bound, sizeof o.env.bound);
+  atoll_err err = atoll_digester_create(&o.digest);
+  if (err == ATOLL_OK)
+    err = follow(&o, tree);
+  if (err == ATOLL_OK)
+    mine = atoll_digester_value(o.digest);
+  atoll_digester_destroy(&o.digest);
+  ATOLL_TRY_ALL(atoll_comm_mpi(comm), err);
+  return atoll_agree_digest(atoll_comm_mpi(comm), "recurrent program: order of sums over ranks", mine);
+}
+
+atoll_err rt_exchanges_agree(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS]) {
+  for (int i = 0; i < g->nodes; i++) {
+    if (!g->node[i] || !rt_is_exchange(g->node[i]))
+      continue;
+    const atoll_comm *comm = ((const struct reduction *)g->node[i]->user)->comm;
+    int seen = atoll_comm_size(comm) == 1;
+    for (int k = 0; k < i && !seen; k++)
+      seen = g->node[k] && rt_exchange_number(g->node[k], comm) != 0;
+    if (!seen)
+      ATOLL_TRY(compare_orders(g, tree, bound, comm));
+  }
+  return ATOLL_OK;
+}
+
+/* ---- what programs say ---- */
 
 /* Elements of x; -1: not fixed, which is refused. */
 static int64_t fixed_count(const atoll_rt *x, const char *name) {

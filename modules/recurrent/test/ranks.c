@@ -220,13 +220,47 @@ static void runs_after_a_failure_keep_no_memory(void **state) {
   atoll_comm_destroy(&comm);
 }
 
+/* A sum and a maximum, one of the other, at each time; the last rank: in the other order, or for another number of
+ * times. */
+static atoll_err run_apart(const atoll_comm *comm, const char *compiler, int swapped, int more) {
+  static test_log log;
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = test_context();
+  const int last = atoll_comm_rank(comm) == atoll_comm_size(comm) - 1;
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_uniform(c, "t", ATOLL_SHAPE(2));
+  x = last && swapped ? atoll_rt_rank_sum(atoll_rt_rank_max(x, comm), comm)
+                      : atoll_rt_rank_max(atoll_rt_rank_sum(x, comm), comm);
+  atoll_rt_sink(x, "x", test_collect, &log);
+  log.n = 0;
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = compiler}, &p));
+  atoll_err err = atoll_rec_run(p, &(atoll_rec_binding){"T", last && more ? T + 1 : T, NULL}, 1);
+  assert_int_equal(log.n, err == ATOLL_OK ? 2 * T : 0);
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+  return err;
+}
+
+/* Ranks whose programs are not the same would take one sum for another, or wait for ever. */
+static void orders_of_sums_are_compared(void **state) {
+  (void)state;
+  atoll_comm *comm = NULL;
+  assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  for (int way = 0; way < 2; way++) {
+    const char *compiler = way ? "" : NULL;
+    assert_ok(run_apart(comm, compiler, 0, 0));
+    assert_refused(ATOLL_MISMATCH, "order of sums over ranks", run_apart(comm, compiler, 1, 0));
+    assert_refused(ATOLL_MISMATCH, "order of sums over ranks", run_apart(comm, compiler, 0, 1));
+  }
+  atoll_comm_destroy(&comm);
+}
+
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_divided_batch_is_the_whole),
-      cmocka_unit_test(keys_and_values_divide_among_ranks),
-      cmocka_unit_test(programs_that_are_dealt_out_are_kept),
-      cmocka_unit_test(runs_after_a_failure_keep_no_memory),
+      cmocka_unit_test(a_divided_batch_is_the_whole),         cmocka_unit_test(keys_and_values_divide_among_ranks),
+      cmocka_unit_test(programs_that_are_dealt_out_are_kept), cmocka_unit_test(runs_after_a_failure_keep_no_memory),
+      cmocka_unit_test(orders_of_sums_are_compared),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   MPI_Finalize();

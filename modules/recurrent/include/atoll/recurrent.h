@@ -312,7 +312,8 @@ ATOLL_API void atoll_rec_program_print(const atoll_rec_program *program, FILE *o
 /** How it runs: "compiled ..." or "interpreted: " and why. Borrowed from the program. */
 ATOLL_API const char *atoll_rec_engine(const atoll_rec_program *program);
 /** Executes the schedule. Errors as of atoll_rec_interpret(). The results of a program depend on its bindings alone;
- * compiled and interpreted ones agree but for rounding: see atoll_rec_params.flags. */
+ * compiled and interpreted ones agree but for rounding: see atoll_rec_params.flags. Collective where the program sums
+ * over ranks; MISMATCH, in the first run: theirs would come to other sums, or to the same ones in another order. */
 ATOLL_API atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
 /** Most bytes that values occupy at any time of a run, exactly, by walking the schedule: in blocks where values are
  * stored in blocks, pads among them; without inputs, and without the workspace of the statement at hand. */
