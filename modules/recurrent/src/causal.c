@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "atoll/kernel.h"
+#include "atoll/mem.h"
 
 enum { PLACES = 3, ROLES = 16 }; /* before, in and after the blocks; parameters of a place at most */
 enum { EMBED, BLOCK, HEAD };
@@ -29,6 +30,7 @@ struct atoll_rec_model {
   atoll_rec_model_params p;
   atoll_rec_choose choose;
   void *user;
+  atoll_mem *mem; /* of weights: where they are large, in huge pages */
   role role[PLACES][ROLES];
   int roles[PLACES];
   atoll_tensor *weight; /* of the model, by index */
@@ -70,8 +72,8 @@ static atoll_err place_role(atoll_rec_model *r, int place, int k, const int *ind
     return ATOLL_OK;
   }
   o->owned = 1;
-  o->data = calloc((size_t)(o->count * layers_of(r, place)), sizeof *o->data);
-  return o->data ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "weights of %s", p->name);
+  const size_t bytes = (size_t)(o->count * layers_of(r, place)) * sizeof *o->data;
+  return atoll_mem_calloc(r->mem, ATOLL_MEM_PARAMETER, bytes, (void **)&o->data);
 }
 
 static atoll_err place_weights(atoll_rec_model *r) {
@@ -291,7 +293,9 @@ atoll_err atoll_rec_model_create(const atoll_model *m, const atoll_rec_model_par
   r->p = *params;
   r->choose = choose;
   r->user = user;
-  atoll_err err = place_weights(r);
+  atoll_err err = atoll_mem_create(0, 0, &r->mem);
+  if (err == ATOLL_OK)
+    err = place_weights(r);
   if (err == ATOLL_OK)
     err = place_frequencies(r);
   if (err == ATOLL_OK)
@@ -312,7 +316,8 @@ void atoll_rec_model_destroy(atoll_rec_model **address) {
   for (int place = 0; place < PLACES; place++)
     for (int k = 0; k < ROLES; k++)
       if (r->role[place][k].owned)
-        free(r->role[place][k].data);
+        atoll_mem_free(r->mem, &r->role[place][k].data);
+  atoll_mem_destroy(&r->mem, NULL);
   free(r->weight);
   free(r->frequency);
   free(r);

@@ -70,11 +70,13 @@ struct rt_run {
 };
 
 #if defined __GNUC__
-#define RT_LIKELY(x) __builtin_expect(!!(x), 1)
-#define RT_FETCH(p)  __builtin_prefetch(p)
+#define RT_LIKELY(x)    __builtin_expect(!!(x), 1)
+#define RT_FETCH(p)     __builtin_prefetch(p)
+#define RT_FETCH_FAR(p) __builtin_prefetch(p, 0, 2)
 #else
-#define RT_LIKELY(x) (x)
-#define RT_FETCH(p)  ((void)(p))
+#define RT_LIKELY(x)    (x)
+#define RT_FETCH(p)     ((void)(p))
+#define RT_FETCH_FAR(p) ((void)(p))
 #endif
 
 /* ---- parts of a text, of which a translation unit may have some only ---- */

@@ -75,6 +75,11 @@ static void contractions_are_products(void **state) {
       {"mab,abn->mn", ATOLL_SHAPE(40, 7, 9), ATOLL_SHAPE(7, 9, 40), 1},    /* two are summed */
       {"akb,nk->abn", ATOLL_SHAPE(2, 40, 36), ATOLL_SHAPE(40, 40), 1},     /* rows of one, a loop over the other */
       {"mk,nk->mn", ATOLL_SHAPE(5, 300), ATOLL_SHAPE(700, 300), 1},        /* few rows, long sums */
+      {"mk,nk->mn", ATOLL_SHAPE(9, 512), ATOLL_SHAPE(401, 512),
+       0}, /* whole vectors: a row for four at a time, and one */
+      {"nk,mk->mn", ATOLL_SHAPE(402, 512), ATOLL_SHAPE(4, 512), 0},
+      {"k,nk->n", ATOLL_SHAPE(512), ATOLL_SHAPE(403, 512), 0}, /* rows one after the other */
+      {"mk,nk->mn", ATOLL_SHAPE(3, 64), ATOLL_SHAPE(31, 64), 0},
       {"mk,nk->mn", ATOLL_SHAPE(8, 50), ATOLL_SHAPE(60, 50), 0},
       {"mab,ban->mn", ATOLL_SHAPE(40, 7, 9), ATOLL_SHAPE(9, 7, 40), 0}, /* summed in different orders */
       {"k,nk->n", ATOLL_SHAPE(500), ATOLL_SHAPE(400, 500), 0},
