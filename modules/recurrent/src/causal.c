@@ -233,8 +233,7 @@ static void build(atoll_rec_model *r) {
   atoll_rt *position = atoll_rec_expr(c, ATOLL_I32, "t");
   atoll_rt *y = r->config->family == ATOLL_FAMILY_GPT2 ? block_gpt2(r, x) : block_llama(r, x, position);
   atoll_rt_def(x, "l==0", embedding(r, token, position));
-  if (r->config->layers > 1)
-    atoll_rt_def(x, "true", atoll_rt_at(y, "l=l-1"));
+  atoll_rt_def(x, "true", atoll_rt_at(y, "l=l-1"));
   atoll_rt *scores = logits(r, atoll_rt_at(y, "l=L-1"));
   atoll_rt_def(token, "t==0", atoll_rec_call(c, "first token", choose_first, r, "b", ATOLL_I32, ATOLL_SCALAR, 0, NULL));
   atoll_rt *next = atoll_rec_call(c, "next token", choose_next, r, "b,t", ATOLL_I32, ATOLL_SCALAR, 1, &scores);

@@ -197,6 +197,31 @@ static void cases(void **state) {
   assert_refused(ATOLL_USAGE, "case 't==0' of h", compile(c));
   atoll_rec_destroy(&c);
 
+  /* Whether a case applies is a question of all bounds, not of those of this program. */
+  static const struct {
+    const char *last, *said;
+  } all[] = {{"true", NULL}, {"t==T-2", NULL}, {"t==0", "case 't==0' of h"}, {"t==T", "case 't==T' of h"}};
+  for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+    test_log got = {0};
+    atoll_rec_program *p = NULL;
+    c = test_context();
+    atoll_rec_dim(c, "t", 1);
+    x = atoll_rec_tensor(c, "h", ATOLL_F64, "t", ATOLL_SCALAR);
+    atoll_rt_def(x, "t==0", atoll_rec_const(c, ATOLL_F64, 7));
+    atoll_rt_def(x, "t==1", atoll_rec_const(c, ATOLL_F64, 8));
+    atoll_rt_def(x, all[k].last, atoll_rt_add(atoll_rt_at(x, "t-1"), atoll_rt_at(x, "t-2")));
+    atoll_rt_sink(x, "out", test_collect, &got);
+    if (all[k].said) {
+      assert_refused(ATOLL_USAGE, all[k].said, compile(c));
+    } else {
+      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = ""}, &p));
+      assert_ok(atoll_rec_run(p, NULL, 0));
+      assert_true(got.n == 1 && got.v[0] == 7);
+    }
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+
   c = context();
   x = scalar(c, "h");
   atoll_rt_def(x, "t = 0", atoll_rec_const(c, ATOLL_F64, 1));

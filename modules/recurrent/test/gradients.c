@@ -7,11 +7,13 @@ enum { T = 6, B = 3, N = 3 };
 /* The program's loss as a function of x [b,t][N] and w [N,N]. */
 typedef atoll_rt *(*builder)(atoll_rec *c, atoll_rt *x, atoll_rt *w);
 
+static int64_t known; /* T; 0: given at run */
+
 static atoll_rec *make(builder build, test_log *loss, test_log *gx, test_log *gw) {
   atoll_rec *c = test_context();
   atoll_rt *grad[2];
   atoll_rec_dim(c, "b", B);
-  atoll_rec_dim(c, "t", 0);
+  atoll_rec_dim(c, "t", known);
   atoll_rt *xt = atoll_rec_input(c, "x", ATOLL_F64, "b,t", ATOLL_SHAPE(N));
   atoll_rt *wt = atoll_rec_input(c, "w", ATOLL_F64, "", ATOLL_SHAPE(N, N));
   atoll_rt *l = build(c, xt, wt);
@@ -286,6 +288,39 @@ static void recurrences_over_an_axis(void **state) {
   }
 }
 
+/* With one step, what is defined by the step before never applies. That is no mistake, also where it is known. */
+static void one_step(void **state) {
+  static const builder all[] = {lstm, along_batch, down_the_batch};
+  double x[B * T * N], w[N * N];
+  const atoll_rec_binding bindings[] = {{"x", 0, x}, {"w", 0, w}, {"T", 1, NULL}};
+  (void)state;
+  draw(x, w);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    test_log expected[3] = {{0}};
+    atoll_rec *c = make(all[i], &expected[0], &expected[1], &expected[2]);
+    assert_ok(atoll_rec_interpret(c, bindings, 3));
+    atoll_rec_destroy(&c);
+    for (int compiled = 0; compiled < 2; compiled++) {
+      test_log got[3] = {{0}};
+      atoll_rec_program *program = NULL;
+      known = 1;
+      c = make(all[i], &got[0], &got[1], &got[2]);
+      known = 0;
+      if (compiled) {
+        assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = ""}, &program));
+        assert_ok(atoll_rec_run(program, bindings, 2));
+      } else {
+        assert_ok(atoll_rec_interpret(c, bindings, 2));
+      }
+      assert_int_equal(got[1].n, B * N);
+      for (int k = 0; k < 3; k++)
+        agree("one step", &expected[k], &got[k]);
+      atoll_rec_program_destroy(&program);
+      atoll_rec_destroy(&c);
+    }
+  }
+}
+
 static atoll_rt *unary_all(atoll_rec *c, atoll_rt *x, atoll_rt *w) {
   (void)c;
   atoll_rt *p = atoll_rt_shift(atoll_rt_square(x), 0.5), *y = atoll_rt_exp(x);
@@ -338,7 +373,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(index_patterns),           cmocka_unit_test(recurrences),
       cmocka_unit_test(recurrences_over_an_axis), cmocka_unit_test(operations),
-      cmocka_unit_test(parameters_descend),
+      cmocka_unit_test(parameters_descend),       cmocka_unit_test(one_step),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

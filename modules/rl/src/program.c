@@ -135,8 +135,7 @@ static void define_parameters(builder *b) {
       if (!b->ppo)
         continue;
       atoll_rt_def(b->now[kind].p[k], "e==0", begin);
-      if (b->params->epochs > 1)
-        atoll_rt_def(b->now[kind].p[k], "true", atoll_rt_at(after, "e=e-1"));
+      atoll_rt_def(b->now[kind].p[k], "true", atoll_rt_at(after, "e=e-1"));
     }
 }
 

@@ -78,9 +78,9 @@ ATOLL_API atoll_rt *atoll_rt_name(atoll_rt *x, const char *name);
 ATOLL_API atoll_rt *atoll_rec_tensor(atoll_rec *c, const char *name, atoll_dtype dtype, const char *domain,
                                      atoll_rt_shape shape);
 /** One more case. condition: over the dimensions of x's domain, or "true". value: its domain within x's, of x's shape
- *  and type; a constant stands for a tensor of it. A case that earlier cases leave nothing is refused when the program
- * is compiled, and so are two cases that both hold at some point unless the earlier one is a part of the later one, an
- * exception from it: "t==0", then "t<P". At most 100 cases. */
+ *  and type; a constant stands for a tensor of it. A case that earlier cases leave nothing, whatever the bounds, is
+ * refused when the program is compiled, and so are two cases that both hold at some point unless the earlier one is a
+ * part of the later one, an exception from it: "t==0", then "t<P". At most 100 cases. */
 ATOLL_API void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value);
 /** x at other points. The result's domain is what the index mentions. */
 ATOLL_API atoll_rt *atoll_rt_at(atoll_rt *x, const char *index);
@@ -299,8 +299,8 @@ ATOLL_API void atoll_rec_params_init(atoll_rec_params *p);
  * ~/.cache/atoll) for the next time. Without a compiler, or when it fails, a warning tells so and the schedule is
  * interpreted (atoll_rec_engine()); a cache that is damaged or cannot be written costs a compilation. USAGE: a mistake
  * of construction; an index outside of a domain (for every bound), a point that no case covers, a case that never
- * applies, a definition that needs itself: no order exists. *out: owned; borrows the context's expressions and the
- * users of functions. */
+ * applies whatever the bounds, a definition that needs itself: no order exists. *out: owned; borrows the context's
+ * expressions and the users of functions. */
 ATOLL_API atoll_err atoll_rec_compile(atoll_rec *c, const atoll_rec_params *p, atoll_rec_program **out);
 /** The same for several contexts, whose programs become one library: one start of the compiler. out[n]: all, or none
  * on failure. */
