@@ -1,4 +1,5 @@
 /* Plain definitions of the operations on dense row-major arrays. */
+#include "emitted.h"
 #include "interp.h"
 
 #include <math.h>
@@ -6,9 +7,26 @@
 
 /* ---- element types ---- */
 
+void rt_limits(atoll_dtype t, double *least, double *most) {
+  switch (t) {
+  case ATOLL_I32:
+    *least = INT32_MIN;
+    *most = INT32_MAX;
+    break;
+  case ATOLL_I64: /* the largest double that is one */
+    *least = -0x1p63;
+    *most = 0x1p63 - 0x1p10;
+    break;
+  default:
+    *least = 0;
+    *most = t == ATOLL_U16 ? UINT16_MAX : UINT8_MAX;
+  }
+}
+
 double rt_round(atoll_dtype t, double v) {
   uint32_t bits;
   float f = (float)v;
+  double least, most;
   switch (t) {
   case ATOLL_F64:
     return v;
@@ -22,7 +40,8 @@ double rt_round(atoll_dtype t, double v) {
     memcpy(&f, &bits, sizeof f);
     return f;
   default:
-    return isfinite(v) ? trunc(v) : 0;
+    rt_limits(t, &least, &most);
+    return rt_whole(v, least, most);
   }
 }
 

@@ -132,6 +132,7 @@ int rt_is_single(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_BF16; }
 const char *rt_compute_type(atoll_dtype t) { return rt_is_single(t) ? "float" : "double"; }
 
 const char *rt_rounded(rt_emitter *em, atoll_dtype from, atoll_dtype t, const char *v) {
+  double least, most;
   switch (t) {
   case ATOLL_F32:
     return rt_is_single(from) ? v : rt_text(em, "(float)(%s)", v);
@@ -140,7 +141,8 @@ const char *rt_rounded(rt_emitter *em, atoll_dtype from, atoll_dtype t, const ch
   case ATOLL_F64:
     return v;
   default:
-    return rt_text(em, "rt_whole(%s)", v);
+    rt_limits(t, &least, &most);
+    return rt_text(em, "rt_whole(%s, %.1f, %.1f)", v, least, most);
   }
 }
 
@@ -294,10 +296,10 @@ static rt_operand make_view(rt_emitter *em, const rt_edge *e, int dense) {
   const char *point[RT_DIMS] = {NULL};
   if (src->op == RT_CONST) {
     o.kind = RT_LITERAL;
-    o.base = rt_is_single(src->dtype) ? rt_text(em, "%af", rt_round(src->dtype, src->value))
-                                      : rt_text(em, "%a", rt_round(src->dtype, src->value));
-    if (!isfinite(src->value))
-      o.base = isnan(src->value) ? "NAN" : src->value > 0 ? "INFINITY" : "-INFINITY";
+    const double value = rt_round(src->dtype, src->value);
+    o.base = rt_text(em, rt_is_single(src->dtype) ? "%af" : "%a", value);
+    if (!isfinite(value))
+      o.base = isnan(value) ? "NAN" : value > 0 ? "INFINITY" : "-INFINITY";
     o.axes = src->axes;
     memcpy(o.shape, src->shape, sizeof o.shape);
     return o;

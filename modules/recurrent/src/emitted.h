@@ -141,7 +141,11 @@ static inline uint16_t rt_bf16_bits(float f) {
   return (uint16_t)(bits >> 16);
 }
 
-static inline double rt_whole(double v) { return isfinite(v) ? trunc(v) : 0; }
+/* To an integer type from least to most: toward zero; what is beyond becomes the end that it is beyond, NaN 0. */
+static inline double rt_whole(double v, double least, double most) {
+  v = v < least ? least : v > most ? most : trunc(v);
+  return v == v ? v : 0;
+}
 
 /* ---- mathematics of float, in lanes ---- */
 

@@ -199,6 +199,8 @@ atoll_rt *atoll_rec_normal(atoll_rec *c, const char *domain, atoll_rt_shape shap
 }
 
 atoll_rt *atoll_rt_categorical(atoll_rt *logits) {
+  if (logits && logits->dtype != ATOLL_F32)
+    logits = atoll_rt_cast(logits, ATOLL_F32);
   if (!logits)
     return NULL;
   atoll_rt *u = rt_node(logits->g, RT_RAND, ATOLL_F32);

@@ -79,6 +79,11 @@ typedef enum rt_op {
       RT_OPS
 } rt_op;
 
+/* Types whose operations are those of real numbers but for rounding, so that passes may reorder them. Integers cut off
+ * after each operation, and bf16 has so few digits that its rounding is part of what a program means: a sum of ones
+ * that is rounded after each does not get beyond 256. */
+static inline int rt_is_nearly_real(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_F64; }
+
 static inline int rt_is_element(rt_op op) { return op >= RT_NEG; }
 
 typedef struct rt_item {

@@ -54,7 +54,9 @@ atoll_err rt_interp_points(rt_interp *it, const atoll_rt *x, atoll_err (*f)(void
 
 /* y (shape set, data zeroed) from the views of the inputs. Every operation but INPUT, CALL, SINK, MERGE and PICK. */
 atoll_err rt_compute(const atoll_rt *x, rt_env *env, const rt_value *const *in, rt_value *y);
-/* The nearest value of a type. */
+/* Of an integer type, as doubles. */
+void rt_limits(atoll_dtype t, double *least, double *most);
+/* The nearest value of a type; of an integer type toward zero, and within its limits. */
 double rt_round(atoll_dtype t, double v);
 double rt_load(atoll_dtype t, const void *data, int64_t i);
 void rt_store(atoll_dtype t, void *data, int64_t i, double v);

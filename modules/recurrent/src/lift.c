@@ -34,7 +34,7 @@ static int summed_dimension(const atoll_rt *x) {
   const rt_edge *e = &x->in[0];
   const atoll_rt *src;
   int slice = 0;
-  if (x->op != RT_SUM || rt_is_free(src = rt_src(g, e)))
+  if (x->op != RT_SUM || !rt_is_nearly_real(x->dtype) || rt_is_free(src = rt_src(g, e)))
     return -1;
   for (int d = 0; d < g->dims; d++) {
     int64_t lo;

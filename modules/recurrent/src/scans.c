@@ -81,7 +81,7 @@ static int is_powers(const atoll_rt *x, int k, double *factor) {
 
 static int recognise(atoll_rt *y, struct scan *s) {
   *s = (struct scan){.y = y, .factor = 1};
-  if (y->op != RT_SUM && y->op != RT_MAXIMUM)
+  if (y->op != RT_MAXIMUM && (y->op != RT_SUM || !rt_is_nearly_real(y->dtype)))
     return 0;
   if (is_slice(s, &y->in[0], y->axis))
     return 1;

@@ -195,10 +195,6 @@ static int drop_neutral(atoll_rt *x) {
   return 1;
 }
 
-/* Types whose operations are those of real numbers but for rounding. Integers cut off after each operation, and bf16
- * has so few digits that its rounding is part of what a program means. */
-static int is_nearly_real(atoll_dtype t) { return t == ATOLL_F32 || t == ATOLL_F64; }
-
 /* (x * 2) * 3, -(-x), reshape of a reshape */
 static int merge_chain(atoll_rt *x) {
   rt_graph *g = x->g;
@@ -209,7 +205,7 @@ static int merge_chain(atoll_rt *x) {
     x->in[0] = y->in[0];
     return 1;
   }
-  if (!is_nearly_real(x->dtype))
+  if (!rt_is_nearly_real(x->dtype))
     return 0;
   if (x->op == RT_NEG && y->op == RT_NEG) {
     x->in[0] = y->in[0];
@@ -354,7 +350,7 @@ static int sum_of_einsum(atoll_rt *x) {
   if (x->op != RT_SUM || !rt_is_identity(g, &x->in[0]))
     return 0;
   const atoll_rt *y = rt_src(g, &x->in[0]);
-  if (y->op != RT_EINSUM || y->dims & ~x->dims || !is_nearly_real(x->dtype))
+  if (y->op != RT_EINSUM || y->dims & ~x->dims || !rt_is_nearly_real(x->dtype))
     return 0;
   const char *comma = strchr(y->spec, ','), *arrow = strstr(comma, "->");
   char label = arrow[2 + x->axis], spec[4 * RT_AXES];
@@ -480,7 +476,7 @@ static int fold_constants(atoll_rt *x) {
   rt_graph *g = x->g;
   if (x->op != RT_NEG && x->op != RT_ADD && x->op != RT_SUB && x->op != RT_MUL && x->op != RT_DIV)
     return 0;
-  if (!is_nearly_real(x->dtype))
+  if (!rt_is_nearly_real(x->dtype))
     return 0;
   for (int k = 0; k < x->inputs; k++)
     if (rt_src(g, &x->in[k])->op != RT_CONST || x->dims)

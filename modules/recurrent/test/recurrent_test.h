@@ -15,7 +15,19 @@ typedef struct test_log {
 } test_log;
 
 static inline double test_element(const atoll_rt_view *x, int64_t i) {
+  uint32_t bits;
+  float f;
   switch (x->dtype) {
+  case ATOLL_BF16:
+    bits = (uint32_t)((const uint16_t *)x->data)[i] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+  case ATOLL_I64:
+    return (double)((const int64_t *)x->data)[i];
+  case ATOLL_U16:
+    return ((const uint16_t *)x->data)[i];
+  case ATOLL_U8:
+    return ((const uint8_t *)x->data)[i];
   case ATOLL_F32:
     return ((const float *)x->data)[i];
   case ATOLL_F64:
