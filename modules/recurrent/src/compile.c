@@ -21,11 +21,21 @@ static atoll_err expand_gradients(rt_graph *g) {
   return rt_pass_gradients(g);
 }
 
+/* A program without sinks would compute nothing, which nobody means. */
+static atoll_err check_sinks(const rt_graph *g) {
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && g->node[i]->op == RT_SINK)
+      return ATOLL_OK;
+  return atoll_fail(ATOLL_USAGE, "recurrent program: nothing is computed, since it has no sink");
+}
+
 atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *bindings, int n) {
   rt_graph *g = NULL;
   rt_interp *it = NULL;
   ATOLL_TRY(rt_rec_clone(c, &g));
-  atoll_err err = expand_gradients(g);
+  atoll_err err = check_sinks(g);
+  if (err == ATOLL_OK)
+    err = expand_gradients(g);
   if (err == ATOLL_OK)
     err = rt_interp_create(g, bindings, n, &it);
   if (err == ATOLL_OK)
@@ -229,7 +239,9 @@ static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_pr
   program->threads = threads_of(p);
   program->last_peak = -1;
   ATOLL_TRY(rt_rec_clone(c, &made));
-  atoll_err err = obtain(p, made, program);
+  atoll_err err = check_sinks(made);
+  if (err == ATOLL_OK)
+    err = obtain(p, made, program);
   rt_graph_destroy(&made);
   ATOLL_TRY(err);
   if (p->trace) {

@@ -461,6 +461,15 @@ static void environments(void **state) {
   atoll_rec_destroy(&c);
 }
 
+static void nothing_to_compute(void **state) {
+  (void)state;
+  atoll_rec *c = context();
+  (void)atoll_rt_exp(input(c));
+  assert_refused(ATOLL_USAGE, "has no sink", compile(c));
+  assert_refused(ATOLL_USAGE, "has no sink", atoll_rec_interpret(c, NULL, 0));
+  atoll_rec_destroy(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(index_strings),      cmocka_unit_test(points_outside),
@@ -470,6 +479,7 @@ int main(void) {
       cmocka_unit_test(sizes_and_names),    cmocka_unit_test(runs),
       cmocka_unit_test(parameters),         cmocka_unit_test(definitions_that_need_themselves),
       cmocka_unit_test(shapes_and_types),   cmocka_unit_test(environments),
+      cmocka_unit_test(nothing_to_compute),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,10 +116,15 @@ typedef atoll_err (*atoll_rt_fn)(void *user, const int64_t *point, const atoll_r
  *  Several results: one vector, taken apart by atoll_rt_slice(). Gradients do not pass. */
 ATOLL_API atoll_rt *atoll_rec_call(atoll_rec *c, const char *name, atoll_rt_fn fn, void *user, const char *domain,
                                    atoll_dtype dtype, atoll_rt_shape shape, int inputs, atoll_rt *const *in);
-/** fn gets x at each point, in lexicographic order of its domain. Sinks are what a program computes. */
+/** fn gets x at each point, in lexicographic order of its domain. Sinks are what a program computes; it has
+ * at least one. */
 ATOLL_API void atoll_rt_sink(atoll_rt *x, const char *name, atoll_rt_fn fn, void *user);
 
-/* ---- elementwise; shapes are broadcast from the trailing axes as in NumPy ---- */
+/* ---- elementwise; shapes are broadcast from the trailing axes as in NumPy ----
+ *
+ * Results are rounded to their type after each operation, sums and products of matrices once; f32 and bf16 are computed
+ * as f32, all others as f64. Integers are cut off toward zero and end at the limits of their type: 300 as u8 is 255, as
+ * is 1/0, NaN is 0. Integers beyond 2^53 are inexact. */
 
 ATOLL_API atoll_rt *atoll_rt_neg(atoll_rt *x);
 ATOLL_API atoll_rt *atoll_rt_exp(atoll_rt *x);
@@ -156,9 +161,10 @@ ATOLL_API atoll_rt *atoll_rt_or(atoll_rt *a, atoll_rt *b);
 /** b*x and x + b for a number b. */
 ATOLL_API atoll_rt *atoll_rt_scale(atoll_rt *x, double b);
 ATOLL_API atoll_rt *atoll_rt_shift(atoll_rt *x, double b);
+/* min(a, b) is a < b ? a : b, max(a, b) is a > b ? a : b, also where one of them is NaN; relu(x) is max(x, 0). */
 /** condition != 0 ? a : b. */
 ATOLL_API atoll_rt *atoll_rt_where(atoll_rt *condition, atoll_rt *a, atoll_rt *b);
-/** To integers: toward zero. */
+/** To integers: toward zero, within their limits. */
 ATOLL_API atoll_rt *atoll_rt_cast(atoll_rt *x, atoll_dtype dtype);
 
 /* ---- reductions; axis from the front, or negative from the back; the axis disappears ---- */
@@ -201,7 +207,7 @@ ATOLL_API atoll_rt *atoll_rt_rope(atoll_rt *x, atoll_rt *position, double theta)
 /** The same with any frequencies [D / 2], in radians per position, of x's type: pair i turns by position x
  * frequency[i]. Of scaled ones see atoll_rope_frequency() in atoll/kernel.h. */
 ATOLL_API atoll_rt *atoll_rt_rotate(atoll_rt *x, atoll_rt *position, atoll_rt *frequency);
-/** An index drawn with probabilities softmax(logits) over the last axis, as argmax of logits + Gumbel noise. */
+/** An index drawn with probabilities softmax(logits) over the last axis, as argmax of logits + Gumbel noise, in f32. */
 ATOLL_API atoll_rt *atoll_rt_categorical(atoll_rt *logits);
 /** Log of the density of a normal with this mean and standard deviation 1 at x, summed over the last axis. */
 ATOLL_API atoll_rt *atoll_rt_normal_logp(atoll_rt *mean, atoll_rt *x);
