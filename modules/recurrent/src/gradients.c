@@ -460,9 +460,11 @@ static int passes(const atoll_rt *y, int k) {
   }
 }
 
-/* forward: depends on a leaf; backward: the loss depends on it. Both by sweeps until nothing changes. */
-static void find_active(const rt_graph *g, const rt_request *r, int nodes, char *active) {
-  enum { FORWARD = 1, BACKWARD = 2 };
+enum { FORWARD = 1, BACKWARD = 2 };
+
+/* forward: depends on a leaf; backward: the loss depends on it. Both by sweeps until nothing changes. constant: per
+ * node, for which nothing flows into its definition; NULL: leaves alone are such. */
+static void spread(const rt_graph *g, const rt_request *r, int nodes, const char *constant, char *active) {
   for (int k = 0; k < r->n; k++)
     active[r->leaf[k]] |= FORWARD;
   active[r->loss] |= BACKWARD;
@@ -470,7 +472,7 @@ static void find_active(const rt_graph *g, const rt_request *r, int nodes, char 
     changed = 0;
     for (int i = 0; i < nodes; i++) {
       const atoll_rt *y = g->node[i];
-      if (!y || is_leaf(r, i))
+      if (!y || is_leaf(r, i) || (constant && constant[i]))
         continue;
       for (int k = 0; k < y->inputs; k++) {
         int x = y->in[k].src;
@@ -483,8 +485,42 @@ static void find_active(const rt_graph *g, const rt_request *r, int nodes, char 
       }
     }
   }
-  for (int i = 0; i < nodes; i++)
-    active[i] = active[i] == (FORWARD | BACKWARD);
+}
+
+/* Whether what r delivers takes part in what defines x. */
+static int learns(const rt_graph *g, const rt_request *r, const atoll_rt *x, char *seen) {
+  if (!x || seen[x->id])
+    return 0;
+  seen[x->id] = 1;
+  for (int k = 0; x->op == RT_GRAD && k < r->n; k++)
+    if (r->grad[k] == x->id)
+      return 1;
+  for (int k = 0; x->op != RT_GRAD && k < x->inputs; k++)
+    if (learns(g, r, rt_src(g, &x->in[k]), seen))
+      return 1;
+  return 0;
+}
+
+/* Leaves of other calls that are defined by their gradients: to this one they are given, as to themselves. Where its
+ * own leaves act on their updates, it is their effect that is asked for, and derivatives flow on. Found before any call
+ * is served, so that the order of calls does not matter. constant: [nodes], zeros. */
+static void find_constants(const rt_graph *g, const rt_request *r, char *constant, char *work) {
+  char *active = work, *seen = work + g->nodes;
+  memset(active, 0, (size_t)g->nodes);
+  spread(g, r, g->nodes, NULL, active);
+  for (int i = 0; i < g->requests; i++) {
+    const rt_request *other = &g->request[i];
+    for (int k = 0; other != r && k < other->n; k++) {
+      const atoll_rt *x = g->node[other->leaf[k]];
+      int acts = 0;
+      memset(seen, 0, (size_t)g->nodes);
+      if (!learns(g, other, x, seen))
+        continue;
+      for (int j = 0; j < x->inputs; j++)
+        acts |= passes(x, j) && active[x->in[j].src] & FORWARD;
+      constant[x->id] = (char)!acts;
+    }
+  }
 }
 
 /* ---- the pass ---- */
@@ -547,34 +583,43 @@ static atoll_err deliver(struct grad *a, const rt_request *r) {
   return ATOLL_OK;
 }
 
-static atoll_err request(rt_graph *g, isl_ctx *ctx, const rt_request *r) {
+/* given: [known], constants among the nodes that there were before all calls. */
+static atoll_err request(rt_graph *g, isl_ctx *ctx, const rt_request *r, int known, const char *given) {
   int n = g->nodes;
   char *active = calloc((size_t)n + 1, 1);
+  char *constant = calloc((size_t)n + 1, 1);
   atoll_rt **sum = calloc((size_t)n + 1, sizeof(atoll_rt *)), **total = calloc((size_t)n + 1, sizeof(atoll_rt *));
   atoll_err err = ATOLL_OK;
-  if (!active || !sum || !total) {
+  if (!active || !constant || !sum || !total) {
     err = atoll_fail(ATOLL_NOMEM, "gradients: no memory");
   } else {
     struct grad a = {g, ctx, r, n, active, sum, total};
-    find_active(g, r, n, active);
+    memcpy(constant, given, (size_t)known);
+    spread(g, r, n, constant, active);
+    for (int i = 0; i < n; i++)
+      active[i] = active[i] == (FORWARD | BACKWARD);
     err = differentiate(&a, r);
     if (err == ATOLL_OK)
       err = deliver(&a, r);
   }
   free(active);
+  free(constant);
   free(sum);
   free(total);
   return err;
 }
 
 atoll_err rt_pass_gradients(rt_graph *g) {
-  atoll_err err = ATOLL_OK;
+  const int n = g->nodes;
+  char *constant = calloc((size_t)g->requests + 2, (size_t)n + 1); /* and two for work */
   isl_ctx *ctx = rt_poly_create();
-  if (!ctx)
-    return atoll_fail(ATOLL_NOMEM, "gradients: no memory");
+  atoll_err err = ctx && constant ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "gradients: no memory");
   for (int i = 0; i < g->requests && err == ATOLL_OK; i++)
-    err = request(g, ctx, &g->request[i]);
+    find_constants(g, &g->request[i], constant + (size_t)i * (size_t)n, constant + (size_t)g->requests * (size_t)n);
+  for (int i = 0; i < g->requests && err == ATOLL_OK; i++)
+    err = request(g, ctx, &g->request[i], n, constant + (size_t)i * (size_t)n);
   g->requests = 0;
   isl_ctx_free(ctx);
+  free(constant);
   return err;
 }

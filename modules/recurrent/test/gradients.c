@@ -369,11 +369,102 @@ static void parameters_descend(void **state) {
   atoll_rec_destroy(&c);
 }
 
+/* Descends on x*y + x^2 by x and on y^2 - x*y by y, each the other's surroundings. */
+static atoll_rec *players(int second_first, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rt *grad[2];
+  atoll_rec_dim(c, "i", 20);
+  atoll_rt *x = atoll_rec_tensor(c, "x", ATOLL_F64, "i", ATOLL_SCALAR);
+  atoll_rt *y = atoll_rec_tensor(c, "y", ATOLL_F64, "i", ATOLL_SCALAR);
+  atoll_rt_def(x, "i==0", atoll_rec_const(c, ATOLL_F64, 1));
+  atoll_rt_def(y, "i==0", atoll_rec_const(c, ATOLL_F64, -0.5));
+  atoll_rt *xy = atoll_rt_mul(x, y);
+  atoll_rt *loss[] = {atoll_rt_add(xy, atoll_rt_square(x)), atoll_rt_sub(atoll_rt_square(y), xy)};
+  for (int k = 0; k < 2; k++) {
+    const int who = k ^ second_first;
+    atoll_rt_gradients(loss[who], 1, who ? &y : &x, &grad[who]);
+  }
+  atoll_rt_def(x, "true", atoll_rt_at(atoll_rt_sub(x, atoll_rt_scale(grad[0], 0.1)), "i-1"));
+  atoll_rt_def(y, "true", atoll_rt_at(atoll_rt_sub(y, atoll_rt_scale(grad[1], 0.2)), "i-1"));
+  atoll_rt_sink(x, "x", test_collect, &log[0]);
+  atoll_rt_sink(y, "y", test_collect, &log[1]);
+  return c;
+}
+
+static void two_learn_from_each_other(void **state) {
+  (void)state;
+  for (int way = 0; way < 6; way++) {
+    test_log got[2] = {{0}};
+    double x = 1, y = -0.5;
+    atoll_rec_program *p = NULL;
+    atoll_rec *c = players(way % 2, got);
+    if (way < 2) {
+      assert_ok(atoll_rec_interpret(c, NULL, 0));
+    } else {
+      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = way < 4 ? "" : NULL}, &p));
+      assert_ok(atoll_rec_run(p, NULL, 0));
+    }
+    assert_true(got[0].n == 20 && got[1].n == 20);
+    for (int i = 0; i < 20; i++) {
+      assert_true(fabs(got[0].v[i] - x) < 1e-12 && fabs(got[1].v[i] - y) < 1e-12);
+      const double dx = y + 2 * x, dy = 2 * y - x;
+      x -= 0.1 * dx;
+      y -= 0.2 * dy;
+    }
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+}
+
+/* What one call has as a leaf another one differentiates through, where it is an ordinary value, and where what is
+ * asked for is the effect on what was learnt: x halves as often as the rate says. */
+static void calls_differentiate_through_leaves_of_others(void **state) {
+  (void)state;
+  enum { I = 6 };
+  for (int second_first = 0; second_first < 2; second_first++) {
+    const double w0 = 0.75;
+    const atoll_rec_binding b = {"w", 0, &w0};
+    test_log log[2] = {{0}};
+    atoll_rec *c = test_context();
+    atoll_rt *w = atoll_rec_input(c, "w", ATOLL_F64, "", ATOLL_SCALAR), *h = atoll_rt_tanh(w), *grad[2];
+    atoll_rt *loss = atoll_rt_square(h);
+    for (int k = 0; k < 2; k++)
+      atoll_rt_gradients(loss, 1, k ^ second_first ? &w : &h, &grad[k ^ second_first]);
+    for (int k = 0; k < 2; k++)
+      atoll_rt_sink(grad[k], "d", test_collect, &log[k]);
+    assert_ok(atoll_rec_interpret(c, &b, 1));
+    const double t = tanh(w0);
+    assert_true(fabs(log[0].v[0] - 2 * t) < 1e-12 && fabs(log[1].v[0] - 2 * t * (1 - t * t)) < 1e-12);
+    atoll_rec_destroy(&c);
+  }
+  const double rate = 0.2;
+  const atoll_rec_binding b = {"rate", 0, &rate};
+  test_log log = {0};
+  atoll_rec *c = test_context();
+  atoll_rt *step, *effect;
+  atoll_rec_dim(c, "i", I);
+  atoll_rt *a = atoll_rec_input(c, "rate", ATOLL_F64, "", ATOLL_SCALAR);
+  atoll_rt *x = atoll_rec_tensor(c, "x", ATOLL_F64, "i", ATOLL_SCALAR);
+  atoll_rt_def(x, "i==0", atoll_rec_const(c, ATOLL_F64, 1));
+  atoll_rt_gradients(atoll_rt_square(x), 1, &x, &step);
+  atoll_rt_def(x, "true", atoll_rt_at(atoll_rt_sub(x, atoll_rt_mul(a, step)), "i-1"));
+  atoll_rt_gradients(atoll_rt_at(x, "I-1"), 1, &a, &effect);
+  atoll_rt_sink(effect, "effect", test_collect, &log);
+  assert_ok(atoll_rec_interpret(c, &b, 1));
+  assert_true(fabs(log.v[0] - (I - 1) * pow(1 - 2 * rate, I - 2) * -2) < 1e-12);
+  atoll_rec_destroy(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(index_patterns),           cmocka_unit_test(recurrences),
-      cmocka_unit_test(recurrences_over_an_axis), cmocka_unit_test(operations),
-      cmocka_unit_test(parameters_descend),       cmocka_unit_test(one_step),
+      cmocka_unit_test(index_patterns),
+      cmocka_unit_test(recurrences),
+      cmocka_unit_test(recurrences_over_an_axis),
+      cmocka_unit_test(operations),
+      cmocka_unit_test(parameters_descend),
+      cmocka_unit_test(one_step),
+      cmocka_unit_test(two_learn_from_each_other),
+      cmocka_unit_test(calls_differentiate_through_leaves_of_others),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,6 +216,8 @@ ATOLL_API atoll_rt *atoll_rt_normal_logp(atoll_rt *mean, atoll_rt *x);
 
 /** Gradients of the sum of loss over its domain: grad[k] gets a tensor with the domain, shape and type of x[k].
  *  The x are leaves: nothing flows on into their own definitions, so that x[i+1] may be defined by the gradient at i.
+ *  Where that is so, x is a leaf in all other calls, too, in whatever order they are: two that learn see each other as
+ *  given. Only calls whose own x act on those updates, as a rate does, differentiate through them.
  *  Everything else that the loss depends on is differentiated, through recurrences too (back-propagation through time);
  *  definitions may follow until the program is compiled. */
 ATOLL_API void atoll_rt_gradients(atoll_rt *loss, int n, atoll_rt *const *x, atoll_rt **grad);
