@@ -9,11 +9,15 @@
  * all readers; a slice uses the part of a block that is in it. Blocks are a new dimension, and the rest is left to the
  * passes and the schedule as for any other recurrence.
  *
+ * Where a slice is empty there are no blocks, and y is 0.
+ *
  * Placed over R ranks, j counts the blocks of one rank, which are j*R + rank; keys and values elsewhere are not read,
  * so that rt_pass_domains() finds that they are not needed. What ranks have of m, l and a is merged; a rank without a
  * block in the slice has m = -FLT_MAX and zeros. */
 #include "passes.h"
+#include "poly.h"
 
+#include <ctype.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +30,7 @@ struct attention {
   int p_first;             /* p is y's first operand */
   int t;                   /* dimension of the slice */
   const atoll_sym *lo, *hi;
+  const atoll_sym *some; /* the slice is not empty; NULL: it nowhere is */
 };
 
 struct blocks {
@@ -76,6 +81,24 @@ static int find_slice(struct attention *a) {
          a->s->shape[a->axis] == atoll_sym_sub(g->syms, a->hi, a->lo);
 }
 
+/* Sets `some`, where there are points of y with an empty slice. */
+static atoll_err find_empty(struct attention *a) {
+  rt_graph *g = a->g;
+  isl_ctx *ctx = rt_poly_create();
+  if (!ctx)
+    return atoll_fail(ATOLL_NOMEM, "tile: no memory");
+  atoll_rt probe = *a->y;
+  const atoll_sym *none = atoll_sym_binary(g->syms, ATOLL_SYM_LE, a->hi, a->lo);
+  probe.where = probe.where ? atoll_sym_binary(g->syms, ATOLL_SYM_AND, probe.where, none) : none;
+  isl_set *points = isl_set_intersect_params(rt_poly_domain(ctx, &probe), rt_poly_context(ctx, g));
+  isl_bool nowhere = isl_set_is_empty(points);
+  a->some = nowhere == isl_bool_true ? NULL : atoll_sym_binary(g->syms, ATOLL_SYM_LT, a->lo, a->hi);
+  atoll_err err = nowhere == isl_bool_error ? rt_poly_error(ctx, "tile") : ATOLL_OK;
+  isl_set_free(points);
+  isl_ctx_free(ctx);
+  return err;
+}
+
 static int recognise(rt_graph *g, atoll_rt *y, struct attention *a) {
   int64_t extent;
   if (y->op != RT_EINSUM)
@@ -97,18 +120,29 @@ static const atoll_sym *op2(rt_graph *g, atoll_sym_op op, const atoll_sym *a, co
 
 static int64_t ranks_of(const struct blocks *b) { return b->comm ? atoll_comm_size(b->comm) : 1; }
 
-/* The dimension of blocks of t: one for all slices over it. */
+/* The dimension of blocks of t: one for all slices over it. -1: there is no room for it. Named "tj", or "tjj" if a
+ * dimension of the user has that name. */
 static int block_dimension(rt_graph *g, int t, int64_t size) {
-  char name[16];
-  (void)snprintf(name, sizeof name, "%.12sj", g->dim[t].name);
-  for (int d = 0; d < g->dims; d++)
-    if (strcmp(g->dim[d].name, name) == 0)
-      return g->dim[d].bound < 0 ? d : -1;
+  char name[32];
+  size_t n = (size_t)snprintf(name, sizeof name, "%s", g->dim[t].name);
+  for (int taken = 1; taken;) {
+    name[n++] = 'j';
+    name[n] = 0;
+    taken = 0;
+    for (int d = 0; d < g->dims; d++) {
+      if (strcmp(g->dim[d].name, name) != 0)
+        continue;
+      if (g->dim[d].bound < 0)
+        return d;
+      taken = 1;
+    }
+  }
   if (g->dims == RT_DIMS)
     return -1;
   rt_dim *dim = &g->dim[g->dims];
   dim->name = rt_copy_text(g, name);
-  (void)snprintf(name, sizeof name, "%.12sJ", g->dim[t].bound_name);
+  for (size_t i = 0; i < n; i++)
+    name[i] = (char)toupper((unsigned char)name[i]);
   dim->bound_name = rt_copy_text(g, name);
   dim->bound = -1;
   dim->var = atoll_sym_var(g->syms, dim->name, ATOLL_SYM_INT);
@@ -188,6 +222,8 @@ static atoll_rt *along_blocks(const struct attention *a, const struct blocks *b,
   x->where = op2(g, ATOLL_SYM_AND, op2(g, ATOLL_SYM_LE, b->first, j), op2(g, ATOLL_SYM_LE, j, b->last));
   if (a->y->where)
     x->where = op2(g, ATOLL_SYM_AND, a->y->where, x->where);
+  if (a->some)
+    x->where = op2(g, ATOLL_SYM_AND, a->some, x->where);
   rt_set_shape(x, like->axes, like->shape);
   return x;
 }
@@ -265,11 +301,33 @@ static atoll_rt *at_last(const struct attention *a, const struct blocks *b, atol
   return y;
 }
 
-static atoll_err tile(struct attention *a, const struct blocks *b) {
+/* x where the slice is not empty, else 0. */
+static atoll_rt *where_some(const struct attention *a, atoll_rt *x) {
+  rt_graph *g = a->g;
+  atoll_rt *y = x && a->some ? rt_node(g, RT_MERGE, x->dtype) : NULL;
+  if (!y)
+    return x;
+  y->dims = a->y->dims;
+  y->where = a->y->where;
+  rt_set_shape(y, x->axes, x->shape);
+  rt_edge *e = rt_connect(y, x);
+  if (!e)
+    return NULL;
+  e->cond = a->some;
+  e = rt_connect(y, rt_expand(rt_number(x, 0), x->axes, x->shape));
+  if (!e)
+    return NULL;
+  e->cond = atoll_sym_bool(g->syms, 1);
+  return y;
+}
+
+/* *done: y is made of blocks; 0 when its scores are computed in a way that does not allow it. */
+static atoll_err tile(struct attention *a, const struct blocks *b, int *done) {
   rt_graph *g = a->g;
   atoll_rt *s = block_scores(a, b, a->s), *top = atoll_rt_maximum(s, a->axis);
+  *done = top != NULL;
   if (!top)
-    return rt_graph_error(g); /* scores that are computed in another way stay as they are */
+    return rt_graph_error(g);
   atoll_rt *m = along_blocks(a, b, top);
   atoll_rt *l = along_blocks(a, b, top);
   atoll_rt *sum = along_blocks(a, b, a->y);
@@ -289,7 +347,7 @@ static atoll_err tile(struct attention *a, const struct blocks *b) {
     part = share[0];
     values = share[1];
   }
-  atoll_rt *result = scaled(a, values, atoll_rt_div(rt_number(a->y, 1), part));
+  atoll_rt *result = where_some(a, scaled(a, values, atoll_rt_div(rt_number(a->y, 1), part)));
   if (!result)
     return rt_graph_error(g);
   unsigned dims = a->y->dims;
@@ -319,18 +377,24 @@ atoll_err rt_pass_tile(rt_graph *g, int64_t size, const char *place, const atoll
     return ATOLL_OK;
   for (int i = 0; i < n; i++) {
     struct blocks b = {.size = size};
-    int placed;
+    int placed, done = 0;
+    char label[96];
     if (!g->node[i] || !recognise(g, g->node[i], &a))
       continue;
     ATOLL_TRY(is_placed(g, place, a.t, &placed));
     b.comm = placed ? comm : NULL;
-    dealt_out |= placed;
     b.j = block_dimension(g, a.t, size * ranks_of(&b));
-    if (b.j < 0)
-      continue;
-    cut(g, &a, &b);
-    ATOLL_TRY(tile(&a, &b));
-    tiled = 1;
+    if (b.j >= 0) {
+      ATOLL_TRY(find_empty(&a));
+      cut(g, &a, &b);
+      ATOLL_TRY(tile(&a, &b, &done));
+    }
+    if (placed && !done)
+      return atoll_fail(ATOLL_USAGE, "placement of '%s': %s over it is not made of blocks, %s", place,
+                        rt_label(g->node[i], label, sizeof label),
+                        b.j < 0 ? "which are a dimension more than there may be" : "since its scores cannot be");
+    dealt_out |= placed;
+    tiled |= done;
   }
   if (place && !dealt_out)
     return atoll_fail(ATOLL_USAGE, "placement of '%s': no attention reads slices over it", place);

@@ -86,7 +86,7 @@ static atoll_rec *decode(const char *index, test_log *log) {
  * suffices when ranks divide them, and every rank gets what one has that keeps everything. */
 static void keys_and_values_divide_among_ranks(void **state) {
   (void)state;
-  static const char *const index[] = {"0:t+1", "max(0,t-9):t+1"};
+  static const char *const index[] = {"0:t+1", "max(0,t-9):t+1", "0:t", "max(0,t-9):t"};
   float w[WIDTH * WIDTH];
   uint64_t seed = 3;
   for (int i = 0; i < WIDTH * WIDTH; i++)
@@ -94,7 +94,7 @@ static void keys_and_values_divide_among_ranks(void **state) {
   const atoll_rec_binding b[] = {{"T", LONG, NULL}, {"w", 0, w}};
   atoll_comm *comm = NULL;
   assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 4; i++) {
     static test_log expected, got;
     atoll_rec_params params = {.tile = 4, .memory = i ? 0 : LONG * 2 * 2 * WIDTH * 4 * 3 / 4};
     atoll_rec_program *p = NULL;
@@ -125,6 +125,30 @@ static void keys_and_values_divide_among_ranks(void **state) {
       if (!(fabs(got.v[k] - expected.v[k]) < 1e-4))
         fail_msg("value %d is %.9g, of one rank %.9g", k, got.v[k], expected.v[k]);
     atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+  atoll_comm_destroy(&comm);
+}
+
+/* Placement that is asked for is done or refused: without, every rank would keep everything. */
+static void placement_is_not_forgotten(void **state) {
+  (void)state;
+  static const char *const other[] = {"a", "c", "d", "e", "f", "g", "h"};
+  atoll_comm *comm = NULL;
+  assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  for (int scores = 0; scores < 2; scores++) {
+    test_log log = {0};
+    atoll_rec_program *p = NULL;
+    atoll_rec *c = test_context();
+    atoll_rec_dim(c, "t", 0);
+    for (int d = 0; d < 7 && !scores; d++)
+      atoll_rec_dim(c, other[d], 2);
+    atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F32, "t", ATOLL_SHAPE(WIDTH));
+    atoll_rt *k = atoll_rt_at(atoll_rt_sin(x), "t=0:t+1"), *v = atoll_rt_at(atoll_rt_tanh(x), "t=0:t+1");
+    atoll_rt *s = scores ? atoll_rt_maximum(atoll_rt_mul(k, x), 1) : atoll_rt_einsum("nd,d->n", k, x);
+    atoll_rt_sink(atoll_rt_einsum("n,nd->d", atoll_rt_softmax(s, 0), v), "out", test_collect, &log);
+    assert_refused(ATOLL_USAGE, scores ? "since its scores cannot be" : "a dimension more than there may be",
+                   atoll_rec_compile(c, &(atoll_rec_params){.tile = 4, .place = "t", .comm = comm}, &p));
     atoll_rec_destroy(&c);
   }
   atoll_comm_destroy(&comm);
@@ -258,9 +282,9 @@ static void orders_of_sums_are_compared(void **state) {
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_divided_batch_is_the_whole),         cmocka_unit_test(keys_and_values_divide_among_ranks),
-      cmocka_unit_test(programs_that_are_dealt_out_are_kept), cmocka_unit_test(runs_after_a_failure_keep_no_memory),
-      cmocka_unit_test(orders_of_sums_are_compared),
+      cmocka_unit_test(a_divided_batch_is_the_whole),        cmocka_unit_test(keys_and_values_divide_among_ranks),
+      cmocka_unit_test(placement_is_not_forgotten),          cmocka_unit_test(programs_that_are_dealt_out_are_kept),
+      cmocka_unit_test(runs_after_a_failure_keep_no_memory), cmocka_unit_test(orders_of_sums_are_compared),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   MPI_Finalize();

@@ -260,12 +260,13 @@ typedef struct atoll_rec_params {
   /** Dimensions, separated by commas, that "vectorize" turns into axes; NULL: none. */
   const char *vectorize;
   /** Positions in a block when "tile" turns softmax attention over a slice into a recurrence over blocks with a running
-   *  maximum and sum; 0: it does not. */
+   *  maximum and sum; 0: it does not. Attention to nothing, an empty slice, is 0. */
   int64_t tile;
   /** Dimensions, separated by commas, whose blocks are dealt out over the ranks of comm (NULL: none): of R ranks, rank
    *  r keeps what tiled attention reads of blocks r, r + R ..., attends to these, and gets the result over all by two
    *  messages: the maximum and then the sum of what belongs to it. All ranks run the same program with the same
-   *  bindings; every rank gets every result. comm: borrowed while programs run. */
+   *  bindings; every rank gets every result. USAGE: attention over them that cannot be cut into blocks. comm: borrowed
+   *  while programs run. */
   const char *place;
   const atoll_comm *comm;
   /** Values that are read over slices of a dimension are stored in blocks of so many points of it, next to each other,
