@@ -33,8 +33,9 @@ static void check(int64_t M, int64_t N, int64_t K, int ways, int64_t gap) {
 }
 
 static void products_of_any_layout(void **state) {
-  static const int64_t size[][3] = {{1, 1, 1},   {1, 40, 7},   {40, 1, 7},   {5, 9, 1},
-                                    {7, 70, 33}, {70, 7, 530}, {33, 50, 64}, {34, 50, 1030}};
+  static const int64_t size[][3] = {{1, 1, 1},    {1, 40, 7},     {40, 1, 7},     {5, 9, 1},     {7, 70, 33},
+                                    {70, 7, 530}, {33, 50, 64},   {34, 50, 1030}, {128, 64, 64}, {130, 2, 70},
+                                    {3, 200, 32}, {96, 112, 100}, {150, 3, 2500}};
   (void)state;
   for (size_t s = 0; s < sizeof size / sizeof *size; s++)
     for (int ways = 0; ways < 16; ways++) {

@@ -151,6 +151,10 @@ struct cpu_vec {
                     const float *bias);
   void (*gemm_finish)(const float *tile, int ld, int m, int n, const float *sums, int64_t ld_sums, int keep,
                       const void *bias, int bf16, void *c, int64_t ldc);
+  /* c[i ldc + j] = sum over k of a[i outer + k inner] b[k row + j], i < M, j < N, a multiple of width; nothing packed
+   */
+  void (*gemm_small)(int64_t M, int64_t N, int64_t K, const float *a, int64_t outer, int64_t inner, const float *b,
+                     int64_t row, float *c, int64_t ldc);
   /* `loops` times a fixed number of independent multiply-adds; returns how many flop one loop is, *sink keeps it alive
    */
   double (*fma_loop)(int64_t loops, float *sink);

@@ -49,7 +49,7 @@ atoll_err gemm_openblas(int ta, int tb, int64_t M, int64_t N, int64_t K, const f
 }
 
 static struct {
-  int way;
+  int way, forced;
   char text[320];
 } chosen;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -142,6 +142,7 @@ static void use(int way, const char *because) {
   library_text(way, library, sizeof library);
   const char *bf16 = gemm_bf16_tile() ? ", bf16 by AVX512_BF16" : "";
   chosen.way = way;
+  chosen.forced = gemm_forced();
   if (gemm_packs(way))
     (void)snprintf(
         chosen.text, sizeof chosen.text, "cpu: GEMM by packed tiles %s (%s), few rows or columns by %s%s; vectors %s",
@@ -295,6 +296,11 @@ static int layout_of(int64_t n, int64_t k, int64_t outer, int64_t inner, int64_t
 atoll_err atoll_gemm_strided(int threads, int64_t M, int64_t N, int64_t K, const float *a, int64_t a_outer,
                              int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t ldc) {
   int64_t lda, ldb;
+  (void)pthread_once(&once, use_rule);
+  if (!chosen.forced && K > 0 && gemm_small_serves(M, N, K, a_outer, b_outer)) {
+    gemm_small(threads, M, N, K, a, a_outer, a_inner, b, b_outer, b_inner, c, ldc);
+    return ATOLL_OK;
+  }
   int rows = layout_of(M, K, a_outer, a_inner, &lda), columns = layout_of(N, K, b_outer, b_inner, &ldb);
   if (K > 0 && (!rows || !columns)) {
     const gemm_product g = {

@@ -97,4 +97,9 @@ int64_t gemm_panels_bytes(int64_t N, int64_t K);
 void gemm_panels_fill(int threads, int way, int64_t N, int64_t K, const gemm_operand *B, void *panels);
 int gemm_packed_serves(int64_t M, int64_t N); /* large enough for packing to pay */
 
+/* As atoll_gemm_strided(), of those sizes that stay in the caches. */
+void gemm_small(int threads, int64_t M, int64_t N, int64_t K, const float *a, int64_t a_outer, int64_t a_inner,
+                const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t ldc);
+int gemm_small_serves(int64_t M, int64_t N, int64_t K, int64_t a_outer, int64_t b_outer);
+
 #endif
