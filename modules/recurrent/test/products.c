@@ -80,6 +80,11 @@ static void contractions_are_products(void **state) {
       {"nk,mk->mn", ATOLL_SHAPE(402, 512), ATOLL_SHAPE(4, 512), 0},
       {"k,nk->n", ATOLL_SHAPE(512), ATOLL_SHAPE(403, 512), 0}, /* rows one after the other */
       {"mk,nk->mn", ATOLL_SHAPE(3, 64), ATOLL_SHAPE(31, 64), 0},
+      {"mk,kn->mn", ATOLL_SHAPE(128, 64), ATOLL_SHAPE(64, 2), 1},  /* few columns, */
+      {"km,kn->mn", ATOLL_SHAPE(128, 64), ATOLL_SHAPE(128, 3), 1}, /* of rows side by side */
+      {"km,kn->mn", ATOLL_SHAPE(70, 3), ATOLL_SHAPE(70, 50), 1},   /* few rows */
+      {"mk,nk->mn", ATOLL_SHAPE(40, 6), ATOLL_SHAPE(36, 6), 1},    /* few terms */
+      {"mk,nk->mn", ATOLL_SHAPE(3, 8), ATOLL_SHAPE(400, 8), 0},    /* not worth turning */
       {"mk,nk->mn", ATOLL_SHAPE(8, 50), ATOLL_SHAPE(60, 50), 0},
       {"mab,ban->mn", ATOLL_SHAPE(40, 7, 9), ATOLL_SHAPE(9, 7, 40), 0}, /* summed in different orders */
       {"k,nk->n", ATOLL_SHAPE(500), ATOLL_SHAPE(400, 500), 0},
