@@ -27,6 +27,16 @@ static void share_elements(rt_emitter *em, int axes, const atoll_sym *const *sha
   rt_line(em, "_Pragma(\"omp parallel for%s num_threads(%s) if (%s > 1)\")", vector, parts, parts);
 }
 
+/* Rows of a few elements are unrolled, and lanes are of rows. */
+enum { SHORT_ROW = 8 };
+
+static int is_short(const atoll_sym *n) {
+  int64_t extent;
+  return rt_is_const(n, &extent) && extent <= SHORT_ROW;
+}
+
+static void unroll(rt_emitter *em) { rt_line(em, "_Pragma(\"GCC unroll %d\")", SHORT_ROW); }
+
 /* ---- maps: one element from elements at positions that are computed from its own ---- */
 
 int rt_is_map(rt_op op) {
@@ -73,7 +83,7 @@ static const char *formula(rt_emitter *em, const atoll_rt *x, const char *const 
   case RT_EXP:
     return float_or_double(em, x, "rt_expf", "exp", a[0]);
   case RT_LOG:
-    return float_or_double(em, x, "logf", "log", a[0]);
+    return float_or_double(em, x, "rt_logf", "log", a[0]);
   case RT_SQRT:
     return float_or_double(em, x, "sqrtf", "sqrt", a[0]);
   case RT_SIN:
@@ -275,11 +285,14 @@ void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {
     axes = 1;
   } else {
     loops = axes;
+    const int lanes = axes - 1 - (axes > 1 && is_short(x[0]->shape[axes - 1]));
     for (int k = 0; k < axes; k++) {
       if (k == 0)
-        share_elements(em, axes, x[0]->shape, axes == 1 ? " simd" : "");
-      else if (k == axes - 1)
+        share_elements(em, axes, x[0]->shape, lanes == 0 ? " simd" : "");
+      else if (k == lanes)
         rt_simd(em);
+      else if (k > lanes)
+        unroll(em);
       rt_loop(em, axis_name[k], rt_size(em, x[0]->shape[k]));
     }
   }
@@ -336,14 +349,20 @@ static void reduce(rt_emitter *em, const atoll_rt *x) {
   for (int k = 0; k < o.axes; k++)
     at[k] = k == x->axis ? "k" : axis_name[k < x->axis ? k : k - 1];
   const char *element = rt_element_text(em, &o, o.axes, at);
+  const int rows = last && x->axis > 0 && is_short(o.shape[x->axis]) ? x->axis - 1 : -1; /* whose lanes are used */
   for (int k = 0; k < x->axis; k++) {
     if (last && k == 0)
-      share_elements(em, o.axes, o.shape, "");
+      share_elements(em, o.axes, o.shape, rows == 0 ? " simd" : "");
+    else if (k == rows)
+      rt_simd(em);
     rt_loop(em, axis_name[k], rt_size(em, x->shape[k]));
   }
   if (last) {
     rt_line(em, "%s s = %s;", type, sum ? "0" : "-INFINITY");
-    rt_line(em, "_Pragma(\"omp simd reduction(%s:s)\")", sum ? "+" : "max");
+    if (rows >= 0)
+      unroll(em);
+    else
+      rt_line(em, "_Pragma(\"omp simd reduction(%s:s)\")", sum ? "+" : "max");
     rt_loop(em, "k", n);
     if (sum)
       rt_line(em, "s += %s;", element);
@@ -396,16 +415,27 @@ static void argmax(rt_emitter *em, const atoll_rt *x) {
     rt_kernel_begin(em);
     rt_open_elements(em, x->axes, x->shape, axis_name, 0);
   }
-  for (int k = 0; k < x->axes && !em->kernels; k++)
+  const int rows = is_short(o.shape[x->axis]) && !em->kernels; /* their lanes are used */
+  for (int k = 0; k < x->axes && !em->kernels; k++) {
+    if (rows && k == x->axes - 1)
+      rt_simd(em);
     rt_loop(em, axis_name[k], rt_size(em, x->shape[k]));
+  }
   rt_line(em, "%s top = -INFINITY;", rt_compute_type(o.dtype));
-  rt_line(em, "int64_t best = 0;");
+  rt_line(em, "%s best = 0;", rows ? "int32_t" : "int64_t");
+  if (rows)
+    unroll(em);
   rt_loop(em, "k", n);
   rt_line(em, "const %s a = %s;", rt_compute_type(o.dtype), rt_element_text(em, &o, o.axes, at));
-  rt_line(em, "if (a > top) {");
-  rt_line(em, "  top = a;");
-  rt_line(em, "  best = k;");
-  rt_line(em, "}");
+  if (rows) {
+    rt_line(em, "best = a > top ? (int32_t)k : best;");
+    rt_line(em, "top = a > top ? a : top;");
+  } else {
+    rt_line(em, "if (a > top) {");
+    rt_line(em, "  top = a;");
+    rt_line(em, "  best = k;");
+    rt_line(em, "}");
+  }
   rt_close(em);
   rt_line(em, "%s[%s] = (%s)best;", rt_place(em, x), linear(em, x->axes, x->shape, axis_name),
           rt_storage_type(x->dtype));

@@ -248,11 +248,46 @@ static inline float rt_expf(float x) {
   return s * p * k;
 }
 
+/* log: x = 2^n m with m from sqrt(1/2) on, and a polynomial in m - 1 (coefficients of Cephes): 2 units in the last
+ * place. */
+static inline float rt_logf(float x) {
+  const float y = x < 1.17549435e-38f ? x * 8388608.0f : x; /* 2^23: numbers without all their bits get them */
+  const uint32_t half_root = 0x3f3504f3u;
+  float m, z, p, n;
+  uint32_t bits;
+  memcpy(&bits, &y, sizeof bits);
+  bits -= half_root;
+  n = (float)((int32_t)bits >> 23) - (x < 1.17549435e-38f ? 23.0f : 0.0f);
+  bits = (bits & 0x007fffffu) + half_root;
+  memcpy(&m, &bits, sizeof m);
+  m -= 1.0f;
+  z = m * m;
+  p = RT_FMA(m, 7.0376836292e-2f, -1.1514610310e-1f);
+  p = RT_FMA(p, m, 1.1676998740e-1f);
+  p = RT_FMA(p, m, -1.2420140846e-1f);
+  p = RT_FMA(p, m, 1.4249322787e-1f);
+  p = RT_FMA(p, m, -1.6668057665e-1f);
+  p = RT_FMA(p, m, 2.0000714765e-1f);
+  p = RT_FMA(p, m, -2.4999993993e-1f);
+  p = RT_FMA(p, m, 3.3333331174e-1f);
+  p = RT_FMA(n, -2.12194440e-4f, p * m * z);
+  p = RT_FMA(z, -0.5f, p);
+  p = RT_FMA(n, 0.693359375f, m + p);
+  p = x < INFINITY ? p : x; /* NaN stays: comparisons with it are false */
+  return x > 0.0f ? p : x == 0.0f ? -INFINITY : NAN;
+}
+
 /* tanh: x P(x^2) / Q(x^2), the quotient of polynomials of degree 4 of least relative error (2.1e-8) up to where float
- * has only 1: 6 units in the last place, never beyond 1. */
+ * has only 1: 6 units in the last place, never beyond 1. Magnitudes are bounded as whole numbers, for which processors
+ * have an instruction that compilers use without being told that there is no NaN. */
 static inline float rt_tanhf(float x) {
-  float c = x < -9.02f ? -9.02f : x, z, p, q;
-  c = c > 9.02f ? 9.02f : c; /* NaN stays: comparisons with it are false */
+  float c, z, p, q;
+  uint32_t bits, sign;
+  memcpy(&bits, &x, sizeof bits);
+  sign = bits & 0x80000000u;
+  bits &= 0x7fffffffu;
+  bits = bits < 0x411051ecu ? bits : 0x411051ecu; /* 9.02 */
+  memcpy(&c, &bits, sizeof c);
   z = c * c;
   p = RT_FMA(z, 1.331881383e-08f, 2.058329034e-05f);
   p = RT_FMA(p, z, 3.494022920e-03f);
@@ -263,8 +298,10 @@ static inline float rt_tanhf(float x) {
   q = RT_FMA(q, z, 4.671302344e-01f);
   q = RT_FMA(q, z, 1.0f);
   p = c * p / q;
-  p = p < -1.0f ? -1.0f : p;
-  return p > 1.0f ? 1.0f : p;
+  memcpy(&bits, &p, sizeof bits);
+  bits = (bits < 0x3f800000u ? bits : 0x3f800000u) | sign; /* 1 */
+  memcpy(&p, &bits, sizeof p);
+  return x == x ? p : x;
 }
 
 /* ---- kernels: threads take elements in turn, or lanes of as many as run together share the sum of one ---- */
