@@ -55,9 +55,9 @@ static atoll_rng_key key_of(const rl_actor *a, int what, int64_t i, int64_t t) {
                          .site = ATOLL_RNG_SAMPLE};
 }
 
-/* Uniform numbers in (0, 1), whose logarithms are finite and not zero: [n, width] of environments from `from` of this
- * rank. */
-static void draw(const rl_actor *a, int what, int64_t i, int64_t t, int64_t from, int64_t n, int64_t width) {
+/* Uniform numbers in (0, 1), whose logarithms are finite and not zero: to [n, width] of environments from `from` of
+ * this rank. */
+static void draw(const rl_actor *a, int what, int64_t i, int64_t t, int64_t from, int64_t n, int64_t width, float *to) {
   const atoll_rng_key key = key_of(a, what, i, t);
   uint32_t bits[256];
   const int64_t first = (a->first + from) * width, count = n * width;
@@ -65,18 +65,15 @@ static void draw(const rl_actor *a, int what, int64_t i, int64_t t, int64_t from
     int64_t k = count - at < 256 ? count - at : 256;
     atoll_rng_fill_bits(&key, (uint64_t)(first + at), (size_t)k, bits);
     for (int64_t j = 0; j < k; j++)
-      a->noise[at + j] = ((float)(bits[j] >> 9) + 0.5f) * 0x1p-23f;
+      to[at + j] = ((float)(bits[j] >> 9) + 0.5f) * 0x1p-23f;
   }
 }
 
-/* The greatest of logits + these is drawn with probabilities softmax(logits) (Gumbel, 1954). */
+/* [n, actions], uniform. */
 atoll_err rl_noise(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   const rl_actor *a = user;
-  float *y = out->data;
   (void)in;
-  draw(a, DRAW_ACTION, point[0], point[1], 0, a->n, a->env->actions);
-  for (int64_t k = 0; k < a->n * a->env->actions; k++)
-    y[k] = -logf(-logf(a->noise[k]));
+  draw(a, DRAW_ACTION, point[0], point[1], 0, a->n, a->env->actions, out->data);
   return ATOLL_OK;
 }
 
@@ -183,7 +180,7 @@ atoll_err rl_start(void *user, const int64_t *point, const atoll_rt_view *in, co
   (void)in;
   const int64_t i = a->finished ? 0 : point[0];
   memset(a->running, 0, (size_t)a->n * 2 * sizeof *a->running);
-  draw(a, DRAW_START, i, 0, 0, a->n, a->env->state);
+  draw(a, DRAW_START, i, 0, 0, a->n, a->env->state, a->noise);
   atoll_err err = a->failed == ATOLL_OK ? begin(a, 0, a->n, out->data) : ATOLL_OK;
   ATOLL_TRY(placed(a, err, i, 0));
   if (a->failed != ATOLL_OK)
@@ -208,7 +205,7 @@ static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, float *resul
     if (a->finished && isnan(a->finished[b]))
       a->finished[b] = running[0];
     running[0] = running[1] = 0;
-    draw(a, DRAW_NEXT, i, t, b, 1, states);
+    draw(a, DRAW_NEXT, i, t, b, 1, states, a->noise);
     ATOLL_TRY(begin(a, b, 1, r));
   }
   return ATOLL_OK;

@@ -166,13 +166,16 @@ static void average(const builder *b, int n, atoll_rt **x) {
 
 /* ---- acting ---- */
 
-/* States, actions and rewards. `first`: when t is 0. */
+/* Of uniform numbers. The greatest of logits + these is drawn with probabilities softmax(logits) (Gumbel, 1954). */
+static atoll_rt *gumbel(atoll_rt *uniform) { return atoll_rt_neg(atoll_rt_log(atoll_rt_neg(atoll_rt_log(uniform)))); }
+
+/* States, actions and rewards. noise: uniform numbers, or NULL: the likeliest actions. */
 static void act(builder *b, const policy *w, const char *domain, atoll_rt *state, atoll_rt *noise) {
   const int64_t states = b->env->state;
   b->observation = observed(b, state);
   b->output = network(w, b->observation);
   atoll_rt *preference = atoll_rt_detach(logits(b, b->output));
-  atoll_rt *action = atoll_rt_argmax(noise ? atoll_rt_add(preference, noise) : preference, 1);
+  atoll_rt *action = atoll_rt_argmax(noise ? atoll_rt_add(preference, gumbel(noise)) : preference, 1);
   atoll_rt *step = atoll_rt_name(atoll_rec_call(b->c, "step", rl_step, b->r->actor, domain, ATOLL_F32,
                                                 ATOLL_SHAPE(b->envs, states + 2), 2, (atoll_rt *[]){state, action}),
                                  "step");
