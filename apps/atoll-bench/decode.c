@@ -4,7 +4,8 @@
  * Inputs repeat after PERIOD tokens, and are made so that programs in any language can make them: see peers/peer.py.
  * On several ranks keys and values are dealt out over them in tiles, and every rank does all of the padded cache.
  *
- * The sum over all tokens' outputs is compared between the two ways, and is the checksum that peers print. */
+ * The sum over all tokens' outputs is compared between the two ways, and is the checksum that peers print and that
+ * decode_sweep.py compares. */
 #include "decode.h"
 
 #include <hwloc.h>

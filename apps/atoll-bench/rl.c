@@ -118,7 +118,7 @@ static atoll_err measure(const algorithm *a, const sizes *s, int64_t environment
 
 static atoll_err add_row(const algorithm *a, const sizes *s, int64_t environments, int64_t length, json_t *peers,
                          json_t *rows) {
-  static const char *const keys[] = {"algorithm", "environments", "T", "observation", "hidden", NULL};
+  static const char *const keys[] = {"algorithm", "environments", "T", "observation", "hidden", "n", NULL};
   timing t;
   int ranks;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);

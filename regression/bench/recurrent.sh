@@ -7,7 +7,9 @@ cat >peers.json <<'J'
           {"program": "model", "T": 4, "window": 0, "batch": 2, "threads": 1, "layers": 8, "ms_per_token": 3.5},
           {"program": "model", "T": 40, "window": 0, "batch": 2, "threads": 1, "layers": 8, "ms_per_token": 3.5},
           {"program": "other", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4, "hidden": 8,
-           "steps_per_second": 7}]}
+           "n": 8, "steps_per_second": 7},
+          {"program": "longer returns", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4,
+           "hidden": 8, "n": 16, "steps_per_second": 9}]}
 J
 run atoll-bench decode --lengths 40 --windows 0,8 --batches 2 --block 4 --repeats 1 --model-lengths 4 --layers 2 --peers peers.json --json decode.json
 run atoll-bench rl --algorithms reinforce_n --environments 8 --lengths 12,48 --hidden 8 --iterations 2 --repeats 1 \

@@ -5,7 +5,7 @@ PY=/usr/bin/python3
 "$PY" -c 'import numpy' 2>/dev/null || skip 'python3-numpy is not installed'
 mkdir decode rl
 cat >decode/attention-jax-40-8-2.json <<'J'
-{"rows": [{"program": "slow", "T": 40, "window": 8, "batch": 2, "ms_per_token": 8e3},
+{"rows": [{"program": "slow", "T": 40, "window": 8, "batch": 2, "ms_per_token": 8e3, "checksum": 1e9},
           {"program": "fast", "T": 40, "window": 8, "batch": 2, "ms_per_token": 2e3}]}
 J
 echo '{"rows": [{"steps_per_second": 2.0}]}' >rl/jax-reinforce_n-8-12-0.json
@@ -17,6 +17,7 @@ rl=("$PY" "$(sourcefile apps/atoll-bench/peers/rl_sweep.py)" --bench "$(atoll at
 run "${decode[@]}" --programs atoll,jax --minutes 0
 says 'no time: attention atoll 40 8 2'
 run "${decode[@]}" --programs atoll,jax
+says 'another result: attention slow 40 8 2: 1e+09, not'
 run "${rl[@]}"
 touch -d '2001-01-01' decode/attention-atoll-40-8-2.json rl/atoll-reinforce_n-8-12-0.json
 run "${decode[@]}" --programs atoll,jax

@@ -111,7 +111,8 @@ def main():
                 first, seconds = peer.median_seconds(run, a.repeat)
                 rows.append({
                     "program": f"jax {jax.__version__} scan", "algorithm": algorithm, "environments": environments,
-                    "T": length, "observation": a.observation, "hidden": a.hidden, "threads": a.threads,
+                    "T": length, "observation": a.observation, "hidden": a.hidden,
+                    "n": a.n if algorithm == "reinforce_n" else 0, "threads": a.threads,
                     "steps_per_second": environments * length * a.iterations / seconds,
                     "compile_seconds": first - seconds, "mean_reward": float(run()[-1]),
                     "peak_rss_bytes": peer.peak_rss_bytes()})

@@ -94,7 +94,8 @@ def main():
                 _, seconds = peer.median_seconds(run, a.repeat)
                 rows.append({
                     "program": f"torch {torch.__version__} loop", "algorithm": algorithm, "environments": environments,
-                    "T": length, "observation": a.observation, "hidden": a.hidden, "threads": a.threads,
+                    "T": length, "observation": a.observation, "hidden": a.hidden,
+                    "n": a.n if algorithm == "reinforce_n" else 0, "threads": a.threads,
                     "steps_per_second": environments * length * a.iterations / seconds, "mean_reward": run(),
                     "peak_rss_bytes": peer.peak_rss_bytes()})
     peer.emit(rows, a.json)
