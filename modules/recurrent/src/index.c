@@ -219,7 +219,7 @@ atoll_err rt_parse_index(rt_graph *g, const atoll_rt *x, const char *text, rt_it
     return atoll_fail(ATOLL_USAGE, "index: there is none");
   for (int k = 0; k < g->dims; k++)
     item[k] = rt_has(x, k) ? (rt_item){g->dim[k].var, NULL} : (rt_item){NULL, NULL};
-  for (; from < end; items++) {
+  for (; end && from <= end; items++) { /* what ends in a comma has an empty item more */
     size_t to = next(text, from, end, ','), body = from;
     int dim = -1;
     if (item_name(&t, &body, to, &dim))
@@ -257,7 +257,7 @@ atoll_err rt_parse_domain(rt_graph *g, const char *text, unsigned *mask) {
     return atoll_fail(ATOLL_USAGE, "domain: there is none");
   size_t end = strlen(text);
   *mask = 0;
-  for (size_t from = 0; from < end;) {
+  for (size_t from = 0; end && from <= end;) {
     size_t to = next(text, from, end, ',');
     int d = named_dim(g, text, from, to);
     if (d < 0)

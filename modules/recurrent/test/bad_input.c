@@ -36,6 +36,8 @@ static void index_strings(void **state) {
       {"t=t-1,0", "column 7: items are either all named or all by position"},
       {"q=0", "column 1: this name is not a dimension of the tensor"},
       {"", "column 1: 0 items for a tensor with 2 dimensions"},
+      {"b,t,", "column 5: more items than dimensions"},
+      {"b=0,", "column 5: items are either all named or all by position"},
       {"b,(t", "column 5: expected ')'\n  b,(t\n      ^"},
       {"b,t)", "column 4: unexpected text"},
       {"b,t//0", "column 3: not affine: // and % need a positive number on the right"},
@@ -381,6 +383,10 @@ static void sizes_and_names(void **state) {
   assert_null(atoll_rec_input(c, "y", ATOLL_F64, "q", ATOLL_SCALAR));
   assert_null(input(c));
   assert_refused(ATOLL_USAGE, "domain, column 1: 'q' is not a dimension", atoll_rec_error(c));
+  atoll_rec_destroy(&c);
+  c = context();
+  assert_null(atoll_rec_input(c, "y", ATOLL_F64, "b,", ATOLL_SCALAR));
+  assert_refused(ATOLL_USAGE, "domain, column 3: '' is not a dimension", atoll_rec_error(c));
   atoll_rec_destroy(&c);
 }
 
