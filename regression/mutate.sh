@@ -23,6 +23,11 @@ modules/ctapipe/src/tile.c @ db[c] += right[r * CTA_TILE + c]; @ db[c] = right[r
 modules/recurrent/src/gradients.c @ return k ? atoll_rt_neg(atoll_rt_div(atoll_rt_mul(g, self), b)) : @ return k ? atoll_rt_div(atoll_rt_mul(g, self), b) : @ recurrent_gradients_agree_with_differences
 modules/recurrent/src/storage.c @ s->slots = w->along[i * RT_DIMS + s->dim].widest; @ s->slots = w->along[i * RT_DIMS + s->dim].widest + 1; @ recurrent_memory_follows_from_indices
 modules/recurrent/src/tile.c @ atoll_rt_add(atoll_rt_mul(before(b, l), c), part) @ atoll_rt_add(before(b, l), part) @ recurrent_decoding_agrees_with_the_interpreter
+modules/recurrent/src/groups.c @ rt_head(y) == head && rt_is_identity(a->g, &y->in[k])) @ rt_head(y) == head) @ recurrent_statements_fuse
+modules/recurrent/src/runtime.c @ keys[to] = rt->keys[node][i]; @ (void)rt->keys[node][i]; @ recurrent_programs_compile
+modules/recurrent/src/schedule.c @ if (x->op == RT_SINK && x->dims) @ if (x->op == RT_SINK && x->dims && 0) @ recurrent_programs_compile
+modules/recurrent/src/emit_view.c @ if (a->src != b->src || a->cond != b->cond) @ if (a->src != b->src) @ recurrent_shifted_reads_have_pads
+modules/recurrent/src/poly.c @ isl_pw_aff_coalesce(isl_pw_aff_neg(isl_pw_aff_neg(isl_pw_aff_copy(value)))); @ isl_pw_aff_coalesce(isl_pw_aff_copy(value)); @ recurrent_orders_are_checked
 T
 # ATOLL_MUTATE=TEXT in the environment: only lines with TEXT, while one looks for a test that notices.
 [ -z "${ATOLL_MUTATE:-}" ] || { grep -F -- "$ATOLL_MUTATE" mutations >some && mv some mutations; } || fail "no line has $ATOLL_MUTATE"

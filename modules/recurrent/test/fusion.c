@@ -118,6 +118,43 @@ static void gradients_that_wait_keep_three_arrays(void **state) {
   atoll_rec_destroy(&c);
 }
 
+/* m = y z is read when a sum from the end on is known, by a statement that reads y and z, but at the first point alone.
+ */
+static atoll_rec *product_for_later(test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F32, "t", ATOLL_SHAPE(WIDTH));
+  atoll_rt *y = atoll_rt_tanh(x), *z = atoll_rt_sin(x), *m = atoll_rt_mul(y, z), *sum = atoll_rt_mean_all(y);
+  atoll_rt *g = atoll_rec_tensor(c, "g", ATOLL_F32, "t", ATOLL_SCALAR);
+  atoll_rt_def(g, "t==T-1", sum);
+  atoll_rt_def(g, "true", atoll_rt_add(sum, atoll_rt_at(g, "t=t+1")));
+  atoll_rt *first =
+      atoll_rt_add(atoll_rt_mul(atoll_rt_at(y, "t=max(0,t-11)"), g), atoll_rt_mul(atoll_rt_at(z, "t=max(0,t-11)"), g));
+  atoll_rt_sink(atoll_rt_add(atoll_rt_mul(m, g), first), "sum", test_collect, log);
+  return c;
+}
+
+/* Put off, it would be computed from two arrays of each t that nobody keeps otherwise. */
+static void values_wait_only_where_operands_are_kept(void **state) {
+  (void)state;
+  static test_log expected, got;
+  const atoll_rec_binding b[] = {{"T", T, NULL}, {"x", 0, numbers}};
+  int64_t peak;
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = product_for_later(&expected);
+  assert_ok(atoll_rec_interpret(c, b, 2));
+  atoll_rec_destroy(&c);
+  c = product_for_later(&got);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = ""}, &p));
+  assert_ok(atoll_rec_run(p, b, 2));
+  assert_ok(atoll_rec_last_peak(p, &peak));
+  print_message("%d arrays of %d bytes, %" PRId64 " at most\n", T, WIDTH * 4, peak);
+  assert_true(peak < (T + 8) * WIDTH * 4);
+  check(&expected, &got, T * WIDTH);
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 /* f(x) of many x from 1e-6 to 30 and their negatives. */
 static void check_function(atoll_rt *(*make)(atoll_rt *), double (*exact)(double), double units, double most) {
   enum { POINTS = 4096 };
@@ -151,6 +188,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(layers_and_their_gradients_are_one_statement),
       cmocka_unit_test(gradients_that_wait_keep_three_arrays),
+      cmocka_unit_test(values_wait_only_where_operands_are_kept),
       cmocka_unit_test(mathematics_in_float_is_close),
   };
   return cmocka_run_group_tests(tests, draw_numbers, NULL);
