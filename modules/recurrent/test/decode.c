@@ -96,6 +96,79 @@ static void tokens_are_the_same(void **state) {
   }
 }
 
+/* Heads that share keys and values; rows of whole vectors. */
+typedef struct heads {
+  int shared, each;
+  const char *index;
+  int block, sweep; /* whether blocks are read place by place: 1; 2: and scores are kept so meanwhile */
+} heads;
+
+enum { PLACES = 45, ROW = 16, TEXTS = 2, MOST_HEADS = 256 };
+
+static atoll_rec *grouped(const heads *h, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "b", TEXTS);
+  atoll_rec_dim(c, "t", PLACES);
+  atoll_rt *q = atoll_rec_input(c, "q", ATOLL_F32, "b,t", ATOLL_SHAPE(h->shared, h->each, ROW));
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F32, "b,t", ATOLL_SHAPE(h->shared, ROW));
+  atoll_rt *k = atoll_rt_at(atoll_rt_scale(x, 0.5), h->index), *v = atoll_rt_at(atoll_rt_shift(x, 1), h->index);
+  atoll_rt *p = atoll_rt_softmax(atoll_rt_einsum("kgd,nkd->kgn", q, k), -1);
+  atoll_rt *y = atoll_rt_sum(atoll_rt_sum(atoll_rt_einsum("kgn,nkd->kgd", p, v), -1), -1); /* fewer to compare */
+  atoll_rt_sink(atoll_rt_at(y, "b=0:B"), "out", test_collect, log);
+  return c;
+}
+
+static void run_grouped(const heads *h, int threads, const atoll_rec_binding *b, test_log *log) {
+  char *text = NULL;
+  size_t n = 0;
+  FILE *trace = open_memstream(&text, &n);
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = grouped(h, log);
+  assert_non_null(trace);
+  assert_ok(atoll_rec_compile(
+      c, &(atoll_rec_params){.vectorize = "b", .block = h->block, .threads = threads, .trace = trace}, &p));
+  fclose(trace);
+  assert_int_equal(strstr(text, "done += rows") != NULL, h->sweep > 0);
+  assert_int_equal(strstr(text, "float near[") != NULL, h->sweep > 1);
+  free(text);
+  log->n = 0;
+  assert_ok(atoll_rec_run(p, b, 2));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
+static void blocks_are_read_as_they_lie(void **state) {
+  static const heads all[] = {{4, 1, "t=0:t+1", 16, 1},
+                              {2, 4, "t=max(0,t-18):t+1", 32, 2},
+                              {4, 4, "t=0:t+1", 32, 2},
+                              {3, 1, "t=0:t+1", 16, 1},             /* values only: no four heads */
+                              {16, 8, "t=max(0,t-18):t+1", 16, 0}}; /* too many to stay in a cache */
+  static float q[TEXTS * PLACES * MOST_HEADS * ROW], x[TEXTS * PLACES * MOST_HEADS * ROW];
+  static test_log expected, one, two;
+  const atoll_rec_binding b[] = {{"q", 0, q}, {"x", 0, x}};
+  uint64_t seed = 11;
+  (void)state;
+  for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+    q[i] = (float)test_below(&seed, 2000) / 1000 - 1;
+    x[i] = (float)test_below(&seed, 2000) / 1000 - 1;
+  }
+  for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+    expected.n = 0;
+    atoll_rec *c = grouped(&all[k], &expected);
+    assert_ok(atoll_rec_interpret(c, b, 2));
+    atoll_rec_destroy(&c);
+    run_grouped(&all[k], 1, b, &one);
+    run_grouped(&all[k], 2, b, &two);
+    assert_int_equal(expected.n, one.n);
+    assert_true(one.n > 0);
+    for (int i = 0; i < one.n; i++) {
+      if (!(fabs(expected.v[i] - one.v[i]) < 1e-4))
+        fail_msg("case %d: element %d is %g, expected %g", (int)k, i, one.v[i], expected.v[i]);
+      assert_true(one.v[i] == two.v[i]);
+    }
+  }
+}
+
 /* One head whose values are looked at themselves; scores large enough that a wrong running maximum or factor shows. */
 static atoll_rec *head(const char *index, test_log *log) {
   atoll_rec *c = test_context();
@@ -224,6 +297,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tokens_are_the_same),
       cmocka_unit_test(blocks_keep_the_values),
+      cmocka_unit_test(blocks_are_read_as_they_lie),
       cmocka_unit_test(storage_and_threads_do_not_change_values),
       cmocka_unit_test(programs_do_not_grow_with_layers),
   };
