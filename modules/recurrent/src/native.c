@@ -133,19 +133,69 @@ static void first_words(const char *output, char *why, size_t n) {
   free(text);
 }
 
-/* Starts it with both outputs going to a file; -1 when that fails. */
-static pid_t spawn(struct command *c, const char *output) {
+/* ---- the compiler's processes ---- */
+
+/* What a compiler starts is ended with it: all are one process group. Neither an interrupt from the terminal nor a
+ * launcher that kills a program's group reaches that group, and a compiler that hangs is just when someone interrupts.
+ * So its first member is a shell that reads a pipe which nobody writes to: when we are gone, however we ended, it sees
+ * the pipe's end and kills the group. A stop from the terminal does not stop a compiler, which does no harm. */
+struct group {
+  pid_t leader;
+  int open; /* our end of the pipe */
+};
+
+/* A process that reads `in`, -1: nothing, with both outputs going to a file. group: 0 for one of its own. -1: it did
+ * not start. */
+static pid_t spawn(char *const *word, int in, const char *output, pid_t group) {
   posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
   pid_t pid;
-  c->word[c->n] = NULL;
-  if (c->n == 0 || posix_spawn_file_actions_init(&actions) != 0)
+  if (posix_spawn_file_actions_init(&actions) != 0)
     return -1;
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  if (posix_spawnattr_init(&attributes) != 0) {
+    posix_spawn_file_actions_destroy(&actions);
+    return -1;
+  }
+  if (in < 0)
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  else
+    posix_spawn_file_actions_adddup2(&actions, in, 0);
   posix_spawn_file_actions_addopen(&actions, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  int failed = posix_spawnp(&pid, c->word[0], &actions, NULL, c->word, environ);
+  posix_spawnattr_setpgroup(&attributes, group);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int failed = posix_spawnp(&pid, word[0], &actions, &attributes, word, environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return failed ? -1 : pid;
+}
+
+static void reap(pid_t pid) {
+  while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+    ;
+}
+
+static int open_group(struct group *g) {
+  static char *const leader[] = {"sh", "-c", "read gone; kill -9 0", NULL};
+  int end[2];
+  if (pipe2(end, O_CLOEXEC) != 0)
+    return 0;
+  g->leader = spawn(leader, end[0], "/dev/null", 0);
+  g->open = end[1];
+  (void)close(end[0]);
+  if (g->leader < 0)
+    (void)close(g->open);
+  return g->leader >= 0;
+}
+
+/* Until it is closed the leader's number, which is the group's, is nobody else's. */
+static void kill_group(const struct group *g) { (void)kill(-g->leader, SIGKILL); }
+
+/* What a compiler left running on purpose, as a server for the next time, stays. */
+static void close_group(const struct group *g) {
+  (void)kill(g->leader, SIGKILL);
+  reap(g->leader);
+  (void)close(g->open);
 }
 
 /* Seconds that one start of the compiler may take. */
@@ -157,7 +207,7 @@ static double patience(void) {
 
 /* One that does not end in time is killed, and has failed; its output, which is what is told of it, then says so. Looks
  * often at first: a small program takes some hundredths of a second. */
-static int ends_well(pid_t pid, const char *output) {
+static int ends_well(const struct group *g, pid_t pid, const char *output) {
   enum { LEAST = 500 * 1000, MOST = 5 * 1000 * 1000 }; /* ns */
   int status = -1;
   pid_t ended = 0;
@@ -167,10 +217,9 @@ static int ends_well(pid_t pid, const char *output) {
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     if ((double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) > patience()) {
       char why[64];
-      (void)kill(pid, SIGKILL);
+      kill_group(g);
+      reap(pid);
       (void)snprintf(why, sizeof why, "error: not done after %g seconds\n", patience());
-      while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
       (void)atoll_file_publish(output, why, strlen(why));
       return 0;
     }
@@ -181,7 +230,7 @@ static int ends_well(pid_t pid, const char *output) {
 }
 
 /* The compiler with its flags and what follows, up to NULL. */
-static pid_t start(const struct build *b, const char *const *more, const char *output) {
+static pid_t start(const struct build *b, const struct group *g, const char *const *more, const char *output) {
   struct command c = {.copy = malloc(strlen(b->compiler) + strlen(b->flags) + 2)};
   if (!c.copy)
     return -1;
@@ -192,13 +241,14 @@ static pid_t start(const struct build *b, const char *const *more, const char *o
   add_words(&c, flags);
   for (; *more; more++)
     c.word[c.n++] = (char *)*more;
-  pid_t pid = spawn(&c, output);
+  c.word[c.n] = NULL;
+  pid_t pid = spawn(c.word, -1, output, g->leader);
   free(c.copy);
   return pid;
 }
 
 /* As many at a time as there are processors. The output of what failed, or NULL. */
-static const char *compile_units(const struct build *b) {
+static const char *compile_units(const struct build *b, const struct group *g) {
   const int processors = omp_get_num_procs(), most = processors < b->units ? processors : b->units;
   pid_t pid[RT_PARTS];
   char which[2][32];
@@ -206,26 +256,35 @@ static const char *compile_units(const struct build *b) {
   (void)snprintf(which[0], sizeof which[0], "-DRT_UNITS=%d", b->units);
   for (int k = 0; k < b->units + most; k++) {
     if (k >= most)
-      failed = ends_well(pid[k - most], b->output[k - most]) ? failed : b->output[k - most];
+      failed = ends_well(g, pid[k - most], b->output[k - most]) ? failed : b->output[k - most];
     if (k >= b->units)
       continue;
     (void)snprintf(which[1], sizeof which[1], "-DRT_UNIT=%d", k);
-    pid[k] =
-        start(b, (const char *[]){"-std=gnu11", "-fPIC", "-c", which[0], which[1], "-o", b->unit[k], b->source, NULL},
-              b->output[k]);
+    pid[k] = start(b, g,
+                   (const char *[]){"-std=gnu11", "-fPIC", "-c", which[0], which[1], "-o", b->unit[k], b->source, NULL},
+                   b->output[k]);
   }
   return failed;
 }
 
-static const char *compile(const struct build *b) {
+static const char *compile_all(const struct build *b, const struct group *g) {
   const char *more[RT_PARTS + 8] = {"-std=gnu11", "-fPIC", "-shared", "-o", b->object}, *failed = NULL;
   int n = 5;
   if (b->units > 1)
-    failed = compile_units(b);
+    failed = compile_units(b, g);
   for (int k = 0; k < b->units; k++)
     more[n++] = b->units > 1 ? b->unit[k] : b->source;
   more[n] = "-lm";
-  return failed ? failed : ends_well(start(b, more, b->output[0]), b->output[0]) ? NULL : b->output[0];
+  return failed ? failed : ends_well(g, start(b, g, more, b->output[0]), b->output[0]) ? NULL : b->output[0];
+}
+
+static const char *compile(const struct build *b) {
+  struct group g;
+  if (!open_group(&g))
+    return b->output[0];
+  const char *failed = compile_all(b, &g);
+  close_group(&g);
+  return failed;
 }
 
 /* ---- the cache ---- */

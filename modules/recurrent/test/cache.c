@@ -1,10 +1,13 @@
 /* Compiled programs are kept, and whatever is wrong with compiler or cache costs time, never the run. */
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "atoll/cache.h"
+#include "atoll/clock.h"
 #include "atoll/file.h"
 #include "random_program.h"
 
@@ -87,6 +90,62 @@ static void a_compiler_that_hangs_is_ended(void **state) {
   assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &end), 0);
   unsetenv("ATOLL_CC_SECONDS");
   assert_true(end.tv_sec - begin.tv_sec < 50);
+}
+
+/* A compiler that never ends, and a process that it waits for, as a driver does for what it drives. Both hold a pipe
+ * open that they wrote to; its other end. */
+static int be_hanging_driver(char *path, size_t n) {
+  char pipe[1024];
+  assert_ok(atoll_path_join(pipe, sizeof pipe, folder, "pipe"));
+  (void)remove(pipe);
+  assert_int_equal(mkfifo(pipe, 0600), 0);
+  be_compiler("#!/bin/sh\nexec 3>\"${0%/*}/pipe\"\necho here >&3\nsleep 100 &\nwait\n", path, n);
+  const int fd = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  assert_true(fd >= 0);
+  return fd;
+}
+
+/* Until something comes out of the pipe, or (gone) until all who hold it open are gone. */
+static void await(int fd, int gone) {
+  char c;
+  for (int k = 0; k < 2000; k++) {
+    const ssize_t n = read(fd, &c, 1);
+    if (gone ? n == 0 : n > 0)
+      return;
+    if (n <= 0)
+      atoll_clock_sleep(0.01);
+  }
+  fail_msg("%s", gone ? "what the compiler started goes on" : "the compiler did not start");
+}
+
+static void what_a_compiler_started_is_ended_with_it(void **state) {
+  (void)state;
+  char path[1024];
+  const int fd = be_hanging_driver(path, sizeof path);
+  setenv("ATOLL_CC_SECONDS", "2", 1);
+  assert_engine(WITH(.compiler = path), "failed: error: not done after 2 seconds");
+  unsetenv("ATOLL_CC_SECONDS");
+  await(fd, 0);
+  await(fd, 1);
+  assert_int_equal(close(fd), 0);
+}
+
+/* Nobody would end a compiler that hangs when its program was interrupted. */
+static void a_compiler_ends_with_its_program(void **state) {
+  (void)state;
+  char path[1024];
+  const int fd = be_hanging_driver(path, sizeof path);
+  const pid_t program = fork();
+  assert_true(program >= 0);
+  if (program == 0) {
+    assert_engine(WITH(.compiler = path), "");
+    _exit(0);
+  }
+  await(fd, 0);
+  assert_int_equal(kill(program, SIGKILL), 0);
+  assert_int_equal(waitpid(program, NULL, 0), program);
+  await(fd, 1);
+  assert_int_equal(close(fd), 0);
 }
 
 /* Folders where files should be: the program is compiled each time. */
@@ -378,6 +437,8 @@ int main(void) {
       TEST(without_a_compiler_programs_are_interpreted),
       TEST(a_compiler_that_fails_is_told),
       TEST(a_compiler_that_hangs_is_ended),
+      TEST(what_a_compiler_started_is_ended_with_it),
+      TEST(a_compiler_ends_with_its_program),
       TEST(a_folder_in_the_place_of_a_file_is_told),
       TEST(what_was_compiled_is_used_again),
       TEST(another_compiler_compiles_anew),
