@@ -18,10 +18,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "atoll/cache.h"
+#include "atoll/clock.h"
 #include "atoll/digest.h"
 #include "atoll/file.h"
 #include "atoll/log.h"
@@ -92,7 +92,7 @@ static int identify(const char *compiler, atoll_digester *d) {
 /* ---- a folder for one compilation ---- */
 
 struct build {
-  char folder[512], source[560], object[560], unit[RT_PARTS][560], output[RT_PARTS][560];
+  char folder[512], source[560], object[560], unit[RT_PARTS][560], output[RT_PARTS + 1][560];
   const char *compiler, *flags;
   int units; /* translation units */
 };
@@ -107,10 +107,10 @@ static int open_build(struct build *b) {
     return 0;
   (void)snprintf(b->source, sizeof b->source, "%s/program.c", folder);
   (void)snprintf(b->object, sizeof b->object, "%s/program.so", folder);
-  for (int k = 0; k < RT_PARTS; k++) {
+  for (int k = 0; k < RT_PARTS; k++)
     (void)snprintf(b->unit[k], sizeof b->unit[k], "%s/unit-%d.o", folder, k);
+  for (int k = 0; k <= RT_PARTS; k++)
     (void)snprintf(b->output[k], sizeof b->output[k], "%s/output-%d", folder, k);
-  }
   return 1;
 }
 
@@ -141,7 +141,8 @@ static void first_words(const char *output, char *why, size_t n) {
  * the pipe's end and kills the group. A stop from the terminal does not stop a compiler, which does no harm. */
 struct group {
   pid_t leader;
-  int open; /* our end of the pipe */
+  int open;              /* our end of the pipe */
+  double seconds, until; /* that all of a compilation may take; the end of them */
 };
 
 /* A process that reads `in`, -1: nothing, with both outputs going to a file. group: 0 for one of its own. -1: it did
@@ -176,8 +177,11 @@ static void reap(pid_t pid) {
 }
 
 static int open_group(struct group *g) {
+  const char *set = getenv("ATOLL_CC_SECONDS");
   static char *const leader[] = {"sh", "-c", "read gone; kill -9 0", NULL};
   int end[2];
+  g->seconds = set && atof(set) > 0 ? atof(set) : 600;
+  g->until = atoll_clock_now() + g->seconds;
   if (pipe2(end, O_CLOEXEC) != 0)
     return 0;
   g->leader = spawn(leader, end[0], "/dev/null", 0);
@@ -198,37 +202,6 @@ static void close_group(const struct group *g) {
   (void)close(g->open);
 }
 
-/* Seconds that one start of the compiler may take. */
-static double patience(void) {
-  const char *set = getenv("ATOLL_CC_SECONDS");
-  const double seconds = set ? atof(set) : 0;
-  return seconds > 0 ? seconds : 600;
-}
-
-/* One that does not end in time is killed, and has failed; its output, which is what is told of it, then says so. Looks
- * often at first: a small program takes some hundredths of a second. */
-static int ends_well(const struct group *g, pid_t pid, const char *output) {
-  enum { LEAST = 500 * 1000, MOST = 5 * 1000 * 1000 }; /* ns */
-  int status = -1;
-  pid_t ended = 0;
-  struct timespec begin, now, pause = {0, LEAST};
-  (void)clock_gettime(CLOCK_MONOTONIC, &begin);
-  while (pid > 0 && (ended = waitpid(pid, &status, WNOHANG)) == 0) {
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec) > patience()) {
-      char why[64];
-      kill_group(g);
-      reap(pid);
-      (void)snprintf(why, sizeof why, "error: not done after %g seconds\n", patience());
-      (void)atoll_file_publish(output, why, strlen(why));
-      return 0;
-    }
-    (void)nanosleep(&pause, NULL);
-    pause.tv_nsec = pause.tv_nsec * 5 / 4 < MOST ? pause.tv_nsec * 5 / 4 : MOST;
-  }
-  return pid > 0 && ended == pid && status == 0;
-}
-
 /* The compiler with its flags and what follows, up to NULL. */
 static pid_t start(const struct build *b, const struct group *g, const char *const *more, const char *output) {
   struct command c = {.copy = malloc(strlen(b->compiler) + strlen(b->flags) + 2)};
@@ -247,42 +220,92 @@ static pid_t start(const struct build *b, const struct group *g, const char *con
   return pid;
 }
 
-/* As many at a time as there are processors. The output of what failed, or NULL. */
-static const char *compile_units(const struct build *b, const struct group *g) {
-  const int processors = omp_get_num_procs(), most = processors < b->units ? processors : b->units;
-  pid_t pid[RT_PARTS];
-  char which[2][32];
-  const char *failed = NULL;
-  (void)snprintf(which[0], sizeof which[0], "-DRT_UNITS=%d", b->units);
-  for (int k = 0; k < b->units + most; k++) {
-    if (k >= most)
-      failed = ends_well(g, pid[k - most], b->output[k - most]) ? failed : b->output[k - most];
-    if (k >= b->units)
-      continue;
-    (void)snprintf(which[1], sizeof which[1], "-DRT_UNIT=%d", k);
-    pid[k] = start(b, g,
-                   (const char *[]){"-std=gnu11", "-fPIC", "-c", which[0], which[1], "-o", b->unit[k], b->source, NULL},
-                   b->output[k]);
-  }
-  return failed;
+static pid_t start_unit(const struct build *b, const struct group *g, int k) {
+  char units[32], unit[32];
+  (void)snprintf(units, sizeof units, "-DRT_UNITS=%d", b->units);
+  (void)snprintf(unit, sizeof unit, "-DRT_UNIT=%d", k);
+  return start(b, g, (const char *[]){"-std=gnu11", "-fPIC", "-c", units, unit, "-o", b->unit[k], b->source, NULL},
+               b->output[k]);
 }
 
-static const char *compile_all(const struct build *b, const struct group *g) {
-  const char *more[RT_PARTS + 8] = {"-std=gnu11", "-fPIC", "-shared", "-o", b->object}, *failed = NULL;
+/* Of the units, or of the source when there is one. */
+static pid_t start_library(const struct build *b, const struct group *g) {
+  const char *more[RT_PARTS + 8] = {"-std=gnu11", "-fPIC", "-shared", "-o", b->object};
   int n = 5;
-  if (b->units > 1)
-    failed = compile_units(b, g);
   for (int k = 0; k < b->units; k++)
     more[n++] = b->units > 1 ? b->unit[k] : b->source;
   more[n] = "-lm";
-  return failed ? failed : ends_well(g, start(b, g, more, b->output[0]), b->output[0]) ? NULL : b->output[0];
+  return start(b, g, more, b->output[b->units]);
+}
+
+/* 0: it runs, 1: it ended well, -1: it did not, or never began. */
+static int state_of(pid_t pid) {
+  int status = 0;
+  const pid_t ended = pid < 0 ? -1 : waitpid(pid, &status, WNOHANG);
+  return ended == 0 ? 0 : ended == pid && status == 0 ? 1 : -1;
+}
+
+/* Takes out those of pid[n] that ended, which become 0; the first of them that failed, or -1. */
+static int take_ended(pid_t *pid, int n, int *running) {
+  for (int k = 0; k < n; k++) {
+    const int state = pid[k] ? state_of(pid[k]) : 0;
+    if (!state)
+      continue;
+    pid[k] = 0;
+    --*running;
+    if (state < 0)
+      return k;
+  }
+  return -1;
+}
+
+static void end_all(const struct group *g, const pid_t *pid, int n) {
+  kill_group(g);
+  for (int k = 0; k < n; k++)
+    if (pid[k] > 0)
+      reap(pid[k]);
+}
+
+/* What is told of a compiler is its output. */
+static void tell_late(const struct group *g, const char *output) {
+  char why[64];
+  (void)snprintf(why, sizeof why, "error: not done after %g seconds\n", g->seconds);
+  (void)atoll_file_publish(output, why, strlen(why));
+}
+
+/* Starts first ... last - 1, units and then the library, as many at a time as there are processors. Once one has failed
+ * or the time is over no more is started, and what runs is ended. The output of what failed, or NULL. Looks often at
+ * first: a small program takes some hundredths of a second. */
+static const char *run(const struct build *b, const struct group *g, int first, int last) {
+  const double longest = 5e-3;
+  const int most = omp_get_num_procs();
+  pid_t pid[RT_PARTS + 1] = {0};
+  double pause = 5e-4;
+  int begun = first, running = 0, failed = -1, late = 0;
+  while (failed < 0 && (begun < last || running > 0)) {
+    for (; begun < last && running < most; begun++, running++)
+      pid[begun] = begun < b->units ? start_unit(b, g, begun) : start_library(b, g);
+    failed = take_ended(pid, last, &running);
+    late = failed < 0 && running > 0 && atoll_clock_now() > g->until;
+    failed = late ? first : failed;
+    if (failed < 0 && running > 0)
+      atoll_clock_sleep(pause);
+    pause = pause * 1.25 < longest ? pause * 1.25 : longest;
+  }
+  if (failed >= 0)
+    end_all(g, pid, last);
+  if (late)
+    tell_late(g, b->output[first]);
+  return failed < 0 ? NULL : b->output[failed];
 }
 
 static const char *compile(const struct build *b) {
   struct group g;
   if (!open_group(&g))
     return b->output[0];
-  const char *failed = compile_all(b, &g);
+  const char *failed = b->units > 1 ? run(b, &g, 0, b->units) : NULL;
+  if (!failed)
+    failed = run(b, &g, b->units, b->units + 1);
   close_group(&g);
   return failed;
 }

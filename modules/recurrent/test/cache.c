@@ -92,6 +92,49 @@ static void a_compiler_that_hangs_is_ended(void **state) {
   assert_true(end.tv_sec - begin.tv_sec < 50);
 }
 
+/* Engine of a program of several translation units. */
+static void make_units(const char *compiler, char *engine, size_t n) {
+  enum { CONTEXTS = 12 };
+  static test_log log;
+  atoll_rec *c[CONTEXTS];
+  atoll_rec_program *p[CONTEXTS];
+  for (int k = 0; k < CONTEXTS; k++) {
+    c[k] = test_context();
+    atoll_rec_dim(c[k], "t", 0);
+    atoll_rt_sink(atoll_rt_mean(atoll_rt_softmax(atoll_rec_uniform(c[k], "t", ATOLL_SHAPE(9)), 0), 0), "x",
+                  test_collect, &log);
+  }
+  assert_ok(atoll_rec_compile_all(CONTEXTS, c, &(atoll_rec_params){.compiler = compiler, .flags = "-O0"}, p));
+  (void)snprintf(engine, n, "%s", atoll_rec_engine(p[0]));
+  for (int k = 0; k < CONTEXTS; k++) {
+    atoll_rec_program_destroy(&p[k]);
+    atoll_rec_destroy(&c[k]);
+  }
+}
+
+/* The others would sleep for minutes. */
+static void a_unit_that_fails_ends_all(void **state) {
+  (void)state;
+  char path[1024], engine[800];
+  const double begin = atoll_clock_now();
+  be_compiler("#!/bin/sh\ncase \"$*\" in *-DRT_UNIT=0*) echo error: no; exit 1 ;; esac\nexec sleep 100\n", path,
+              sizeof path);
+  make_units(path, engine, sizeof engine);
+  assert_true(strstr(engine, "failed: error: no") != NULL);
+  assert_true(atoll_clock_now() - begin < 50);
+}
+
+/* A second for units, side by side or not, and one for the library. */
+static void all_of_a_compilation_has_one_limit(void **state) {
+  (void)state;
+  char path[1024], engine[800];
+  be_compiler("#!/bin/sh\nexec sleep 1\n", path, sizeof path);
+  setenv("ATOLL_CC_SECONDS", "1.5", 1);
+  make_units(path, engine, sizeof engine);
+  unsetenv("ATOLL_CC_SECONDS");
+  assert_true(strstr(engine, "failed: error: not done after 1.5 seconds") != NULL);
+}
+
 /* A compiler that never ends, and a process that it waits for, as a driver does for what it drives. Both hold a pipe
  * open that they wrote to; its other end. */
 static int be_hanging_driver(char *path, size_t n) {
@@ -437,6 +480,8 @@ int main(void) {
       TEST(without_a_compiler_programs_are_interpreted),
       TEST(a_compiler_that_fails_is_told),
       TEST(a_compiler_that_hangs_is_ended),
+      TEST(a_unit_that_fails_ends_all),
+      TEST(all_of_a_compilation_has_one_limit),
       TEST(what_a_compiler_started_is_ended_with_it),
       TEST(a_compiler_ends_with_its_program),
       TEST(a_folder_in_the_place_of_a_file_is_told),

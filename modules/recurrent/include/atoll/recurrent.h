@@ -292,8 +292,8 @@ typedef struct atoll_rec_params {
    * refused. Borrowed for compiling. */
   const char *offload;
   /** What compiles the C that a program becomes: a command, as in "gcc-12" or "ccache cc"; "": nothing does, the
-   * schedule is interpreted, slowly. NULL: that of the environment's ATOLL_CC, else "cc". One that takes longer than
-   * ATOLL_CC_SECONDS (600) is ended, and has failed. */
+   * schedule is interpreted, slowly. NULL: that of the environment's ATOLL_CC, else "cc". When a compilation, all its
+   * units together, takes longer than ATOLL_CC_SECONDS (600), it is ended and has failed. */
   const char *compiler;
   /** Its options; NULL: those of ATOLL_CFLAGS, else "-O3 -march=native -ffp-contract=off ...". */
   const char *flags;
