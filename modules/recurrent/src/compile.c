@@ -38,6 +38,7 @@ atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *bindings, i
     err = expand_gradients(g);
   if (err == ATOLL_OK)
     err = rt_interp_create(g, bindings, n, &it);
+  err = rt_exchanges_begin(g, err);
   if (err == ATOLL_OK)
     err = rt_interp_sinks(it);
   rt_interp_destroy(&it);
@@ -414,18 +415,14 @@ static atoll_err fit(const atoll_rec_program *program, const atoll_rec_binding *
   return err;
 }
 
-static atoll_err interpret(const atoll_rec_program *program, const char *away, const atoll_rec_binding *bindings, int n,
-                           int64_t *peak) {
-  rt_interp *it = NULL;
-  ATOLL_TRY(rt_interp_create(program->graph, bindings, n, &it));
+static atoll_err interpret(const atoll_rec_program *program, rt_interp *it, int64_t *peak) {
   int64_t pads = 0;
-  atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree, away);
+  atoll_err err = rt_tree_execute(it, program->graph, program->schedule.tree, program->away);
   if (err == ATOLL_OK)
     err = rt_pad_bytes(program->graph, rt_interp_bounds(it), &pads);
   *peak = rt_interp_peak(it) + pads;
   if (err == ATOLL_OK && rt_interp_bytes(it) != 0)
     err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt_interp_bytes(it));
-  rt_interp_destroy(&it);
   return err;
 }
 
@@ -444,25 +441,43 @@ static atoll_err prepare_run(atoll_rec_program *program, const atoll_rec_binding
   return ATOLL_OK;
 }
 
-static atoll_err agree_on_order(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
-  int64_t bound[RT_DIMS] = {0};
+static atoll_err agree_on_order(atoll_rec_program *program) {
   if (program->agreed)
     return ATOLL_OK;
-  ATOLL_TRY(rt_bounds(program->graph, bindings, n, bound));
-  ATOLL_TRY(rt_exchanges_agree(program->graph, program->schedule.tree, bound));
+  ATOLL_TRY(rt_exchanges_agree(program->graph, program->schedule.tree, program->bound));
   program->agreed = 1;
   return ATOLL_OK;
 }
 
-atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
-  int64_t peak;
+/* A run that has all that it needs: of the compiled program, or by the interpreter. */
+typedef struct execution {
+  rt_runtime *compiled;
+  rt_interp *interpreted;
+} execution;
+
+static atoll_err begin(atoll_rec_program *program, const atoll_rec_binding *bindings, int n, execution *e) {
   if (program->device && program->device->absent)
     return atoll_fail(ATOLL_UNAVAILABLE, "recurrent program: its kernels are for a device that is not here");
-  ATOLL_TRY(agree_on_order(program, bindings, n));
   ATOLL_TRY(prepare_run(program, bindings, n));
   const rt_run_params p = {program->threads, program->away, program->offload, program->device};
-  atoll_err err = program->entry ? rt_runtime_run(program->graph, program->entry, &p, bindings, n, &peak)
-                                 : interpret(program, program->away, bindings, n, &peak);
+  if (program->entry)
+    return rt_runtime_create(program->graph, &p, bindings, n, &e->compiled);
+  ATOLL_TRY(rt_check_inputs(program->graph, bindings, n));
+  return rt_interp_create(program->graph, bindings, n, &e->interpreted);
+}
+
+/* What one rank lacks no rank begins without: the others would wait for its sums. Ranks agree on that in each run, for
+ * each may be given something else. */
+atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n) {
+  execution e = {NULL, NULL};
+  int64_t peak = 0;
+  atoll_err err = rt_exchanges_begin(program->graph, begin(program, bindings, n, &e));
+  if (err == ATOLL_OK)
+    err = agree_on_order(program);
+  if (err == ATOLL_OK)
+    err = e.compiled ? rt_runtime_execute(e.compiled, program->entry, &peak) : interpret(program, e.interpreted, &peak);
+  rt_runtime_destroy(&e.compiled);
+  rt_interp_destroy(&e.interpreted);
   if (err == ATOLL_OK)
     program->last_peak = peak;
   return err;

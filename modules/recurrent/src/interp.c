@@ -392,23 +392,32 @@ clean:
   return err;
 }
 
-static const atoll_rec_binding *bound_to(const rt_interp *it, const char *name) {
-  for (int k = 0; k < it->bindings; k++)
-    if (strcmp(it->binding[k].name, name) == 0)
-      return &it->binding[k];
-  return NULL;
+atoll_err rt_input_data(const atoll_rt *x, const atoll_rec_binding *b, int n, const void **data) {
+  for (int k = 0; k < n; k++)
+    if (b[k].data && strcmp(b[k].name, x->name) == 0) {
+      *data = b[k].data;
+      return ATOLL_OK;
+    }
+  return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+}
+
+atoll_err rt_check_inputs(const rt_graph *g, const atoll_rec_binding *b, int n) {
+  const void *data;
+  for (int i = 0; i < g->nodes; i++)
+    if (g->node[i] && g->node[i]->op == RT_INPUT)
+      ATOLL_TRY(rt_input_data(g->node[i], b, n, &data));
+  return ATOLL_OK;
 }
 
 static atoll_err input(const rt_interp *it, const atoll_rt *x, const rt_env *env, rt_value *y) {
-  const atoll_rec_binding *b = bound_to(it, x->name);
+  const void *data;
   int64_t at = 0;
-  if (!b || !b->data)
-    return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+  ATOLL_TRY(rt_input_data(x, it->binding, it->bindings, &data));
   for (int d = 0; d < it->g->dims; d++)
     if (rt_has(x, d))
       at = at * it->bound[d] + env->dim[d];
   for (int64_t i = 0; i < y->count; i++)
-    y->data[i] = rt_load(x->dtype, b->data, at * y->count + i);
+    y->data[i] = rt_load(x->dtype, data, at * y->count + i);
   return ATOLL_OK;
 }
 

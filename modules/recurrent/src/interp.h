@@ -44,6 +44,9 @@ void rt_interp_count(rt_interp *it, const struct rt_members *m, struct rt_blocks
 int64_t rt_interp_bytes(const rt_interp *it);
 int64_t rt_interp_peak(const rt_interp *it);
 const int64_t *rt_interp_bounds(const rt_interp *it);
+/* What is bound to input x. USAGE: nothing is; to one of the graph's inputs nothing is. */
+atoll_err rt_input_data(const atoll_rt *x, const atoll_rec_binding *b, int n, const void **data);
+atoll_err rt_check_inputs(const rt_graph *g, const atoll_rec_binding *b, int n);
 /* All sinks by demand, in order of creation. */
 atoll_err rt_interp_sinks(rt_interp *it);
 /* Every point of x's domain in lexicographic order, until f fails. */

@@ -179,18 +179,34 @@ static atoll_err compare_orders(const rt_graph *g, const rt_tree *tree, const in
   return atoll_agree_digest(atoll_comm_mpi(comm), "recurrent program: order of sums over ranks", mine);
 }
 
+/* That of node i, if it has others than this rank and no node before sums over it; or NULL. */
+static const atoll_comm *first_over(const rt_graph *g, int i) {
+  if (!g->node[i] || !rt_is_exchange(g->node[i]))
+    return NULL;
+  const atoll_comm *comm = ((const struct reduction *)g->node[i]->user)->comm;
+  int seen = atoll_comm_size(comm) == 1;
+  for (int k = 0; k < i && !seen; k++)
+    seen = g->node[k] && rt_exchange_number(g->node[k], comm) != 0;
+  return seen ? NULL : comm;
+}
+
 atoll_err rt_exchanges_agree(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS]) {
   for (int i = 0; i < g->nodes; i++) {
-    if (!g->node[i] || !rt_is_exchange(g->node[i]))
-      continue;
-    const atoll_comm *comm = ((const struct reduction *)g->node[i]->user)->comm;
-    int seen = atoll_comm_size(comm) == 1;
-    for (int k = 0; k < i && !seen; k++)
-      seen = g->node[k] && rt_exchange_number(g->node[k], comm) != 0;
-    if (!seen)
+    const atoll_comm *comm = first_over(g, i);
+    if (comm)
       ATOLL_TRY(compare_orders(g, tree, bound, comm));
   }
   return ATOLL_OK;
+}
+
+/* One that failed still takes part over its other communicators, whose ranks wait for it. */
+atoll_err rt_exchanges_begin(const rt_graph *g, atoll_err mine) {
+  for (int i = 0; i < g->nodes; i++) {
+    const atoll_comm *comm = first_over(g, i);
+    if (comm)
+      mine = atoll_agree(atoll_comm_mpi(comm), mine);
+  }
+  return mine;
 }
 
 /* ---- what programs say ---- */

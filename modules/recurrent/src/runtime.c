@@ -161,7 +161,7 @@ typedef struct coordinates {
   int64_t at[RT_DIMS]; /* by position in the domain */
 } coordinates;
 
-typedef struct runtime {
+typedef struct rt_runtime {
   rt_run r; /* first: emitted code hands it back */
   const rt_graph *g;
   rt_slots *store;
@@ -622,11 +622,7 @@ static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
     const atoll_rt *x = rt->g->node[i];
     if (!x || x->op != RT_INPUT)
       continue;
-    for (int k = 0; k < n; k++)
-      if (strcmp(b[k].name, x->name) == 0)
-        rt->input[i] = b[k].data;
-    if (!rt->input[i])
-      return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+    ATOLL_TRY(rt_input_data(x, b, n, &rt->input[i]));
     if (rt->pool.device)
       ATOLL_TRY(copy_input(rt, x));
   }
@@ -706,7 +702,7 @@ static int abandon_exchanges(const runtime *rt) {
 }
 
 /* After a failure others may still write to what is on the way, so that memory is lost. */
-static void destroy(runtime *rt) {
+static void release_memory(runtime *rt) {
   if (abandon_exchanges(rt)) {
     rt_away_destroy(&rt->away);
     return;
@@ -745,27 +741,46 @@ static void destroy(runtime *rt) {
   free(rt->input);
 }
 
-atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_params *p, const atoll_rec_binding *bindings,
-                         int n, int64_t *peak) {
-  runtime rt = {.g = g, .pool.device = p->device};
+void rt_runtime_destroy(rt_runtime **address) {
+  if (!*address)
+    return;
+  release_memory(*address);
+  free(*address);
+  *address = NULL;
+}
+
+atoll_err rt_runtime_create(const rt_graph *g, const rt_run_params *p, const atoll_rec_binding *bindings, int n,
+                            rt_runtime **out) {
+  runtime *rt = calloc(1, sizeof *rt);
+  if (!rt)
+    return atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  rt->g = g;
+  rt->pool.device = p->device;
   atoll_err err = p->device ? p->device->enter(p->device) : ATOLL_OK;
   if (err == ATOLL_OK)
-    err = prepare(&rt, p, bindings, n);
+    err = prepare(rt, p, bindings, n);
   if (err == ATOLL_OK && memchr(p->away, 1, (size_t)g->nodes))
-    err = rt_away_create(p->folder, &rt.away);
-  if (err == ATOLL_OK && program(&rt.r) != 0)
-    err = rt.err;
-  if (p->device && err == ATOLL_OK) {
-    err = (atoll_err)wait_all(&rt.r);
-  } else if (p->device) { /* memory goes only when nobody uses it; the first error counts */
+    err = rt_away_create(p->folder, &rt->away);
+  if (err == ATOLL_OK)
+    *out = rt;
+  else
+    rt_runtime_destroy(&rt);
+  return err;
+}
+
+atoll_err rt_runtime_execute(rt_runtime *rt, rt_entry program, int64_t *peak) {
+  rt_device *device = rt->pool.device;
+  atoll_err err = program(&rt->r) != 0 ? rt->err : ATOLL_OK;
+  if (device && err == ATOLL_OK) {
+    err = (atoll_err)wait_all(&rt->r);
+  } else if (device) { /* memory goes only when nobody uses it; the first error counts */
     char message[ATOLL_MESSAGE_MAX];
     (void)snprintf(message, sizeof message, "%s", atoll_err_message());
-    (void)p->device->wait(p->device);
+    (void)device->wait(device);
     err = atoll_fail(err, "%s", message);
   }
-  if (err == ATOLL_OK && rt.pool.now != 0)
-    err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt.pool.now);
-  *peak = rt.pool.peak + rt.pad_bytes;
-  destroy(&rt);
+  if (err == ATOLL_OK && rt->pool.now != 0)
+    err = atoll_fail(ATOLL_INTERNAL, "the schedule leaves %lld bytes of values", (long long)rt->pool.now);
+  *peak = rt->pool.peak + rt->pad_bytes;
   return err;
 }

@@ -16,8 +16,14 @@ typedef struct rt_run_params {
   struct rt_device *device; /* where its kernels run; NULL: it has none */
 } rt_run_params;
 
-/* Runs an emitted program of this graph; *peak: most bytes of values at any time. */
-atoll_err rt_runtime_run(const rt_graph *g, rt_entry program, const rt_run_params *p, const atoll_rec_binding *bindings,
-                         int n, int64_t *peak);
+typedef struct rt_runtime rt_runtime; /* one run */
+
+/* All that a run of the graph's emitted program can lack before it begins. The graph, what bindings point to and
+ * p->away are borrowed until destroy. */
+atoll_err rt_runtime_create(const rt_graph *g, const rt_run_params *p, const atoll_rec_binding *bindings, int n,
+                            rt_runtime **out);
+/* Once. *peak: most bytes of values at any time. */
+atoll_err rt_runtime_execute(rt_runtime *rt, rt_entry program, int64_t *peak);
+void rt_runtime_destroy(rt_runtime **rt);
 
 #endif

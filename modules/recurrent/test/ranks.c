@@ -279,12 +279,70 @@ static void orders_of_sums_are_compared(void **state) {
   atoll_comm_destroy(&comm);
 }
 
+/* What the last rank lacks, and the others do not. */
+static const struct lack {
+  atoll_err err;
+  const char *told;
+  int first, bindings; /* of those that it gives */
+  int64_t bound;
+} lacks[] = {{ATOLL_USAGE, "bound 'T' is not given", 1, 1, T},
+             {ATOLL_USAGE, "input 'x' is not bound", 0, 1, T},
+             {ATOLL_NOMEM, "the budget is", 0, 2, LONG}};
+
+static atoll_rec *running_mean(const atoll_comm *comm, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *sum = atoll_rt_rank_sum(atoll_rec_input(c, "x", ATOLL_F32, "t", ATOLL_SHAPE(WIDTH)), comm);
+  atoll_rt_sink(atoll_rt_mean_all(atoll_rt_cos(atoll_rt_at(sum, "0:t+1"))), "mean", test_collect, log);
+  return c;
+}
+
+/* Fails on all ranks, then succeeds on all: with a program, or by the definition. */
+static void check_lack(const struct lack *l, int last, atoll_rec *c, atoll_rec_program *p, test_log *log) {
+  static const float x[LONG * WIDTH];
+  const atoll_rec_binding all[] = {{"T", T, NULL}, {"x", 0, x}}, some[] = {{"T", l->bound, NULL}, {"x", 0, x}};
+  const atoll_rec_binding *b = last ? some + l->first : all;
+  const int n = last ? l->bindings : 2;
+  log->n = 0;
+  assert_refused(l->err, l->told, p ? atoll_rec_run(p, b, n) : atoll_rec_interpret(c, b, n));
+  assert_int_equal(log->n, 0);
+  assert_ok(p ? atoll_rec_run(p, all, 2) : atoll_rec_interpret(c, all, 2));
+  assert_int_equal(log->n, T);
+}
+
+/* In a program's first run and in later ones: the others would wait for ever. */
+static void ranks_begin_together(void **state) {
+  (void)state;
+  static test_log log;
+  atoll_comm *comm = NULL;
+  assert_ok(atoll_comm_create(MPI_COMM_WORLD, "world", NULL, &comm));
+  const int last = atoll_comm_rank(comm) == atoll_comm_size(comm) - 1;
+  for (int way = 0; way < 2; way++)
+    for (size_t k = 0; k < sizeof lacks / sizeof *lacks; k++) {
+      atoll_rec_program *p = NULL;
+      atoll_rec *c = running_mean(comm, &log);
+      assert_ok(atoll_rec_compile(
+          c, &(atoll_rec_params){.compiler = way ? "" : NULL, .memory = LONG * WIDTH * 4, .passes = "groups"}, &p));
+      check_lack(&lacks[k], last, c, p, &log);
+      check_lack(&lacks[k], last, c, p, &log);
+      if (k == 0)
+        check_lack(&lacks[k], last, c, NULL, &log);
+      atoll_rec_program_destroy(&p);
+      atoll_rec_destroy(&c);
+    }
+  atoll_comm_destroy(&comm);
+}
+
 int main(int argc, char **argv) {
   MPI_Init(&argc, &argv);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_divided_batch_is_the_whole),        cmocka_unit_test(keys_and_values_divide_among_ranks),
-      cmocka_unit_test(placement_is_not_forgotten),          cmocka_unit_test(programs_that_are_dealt_out_are_kept),
-      cmocka_unit_test(runs_after_a_failure_keep_no_memory), cmocka_unit_test(orders_of_sums_are_compared),
+      cmocka_unit_test(a_divided_batch_is_the_whole),
+      cmocka_unit_test(keys_and_values_divide_among_ranks),
+      cmocka_unit_test(placement_is_not_forgotten),
+      cmocka_unit_test(programs_that_are_dealt_out_are_kept),
+      cmocka_unit_test(runs_after_a_failure_keep_no_memory),
+      cmocka_unit_test(orders_of_sums_are_compared),
+      cmocka_unit_test(ranks_begin_together),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   MPI_Finalize();

@@ -322,7 +322,9 @@ ATOLL_API void atoll_rec_program_print(const atoll_rec_program *program, FILE *o
 ATOLL_API const char *atoll_rec_engine(const atoll_rec_program *program);
 /** Executes the schedule. Errors as of atoll_rec_interpret(). The results of a program depend on its bindings alone;
  * compiled and interpreted ones agree but for rounding: see atoll_rec_params.flags. Collective where the program sums
- * over ranks; MISMATCH, in the first run: theirs would come to other sums, or to the same ones in another order. */
+ * over ranks, which all begin it or none: what one lacks, a bound or memory, is told by all. MISMATCH, in the first
+ * run: theirs would come to other sums, or to the same ones in another order. A rank without a program must tell the
+ * others before they run theirs, and one that fails later leaves them waiting, so that the job must end. */
 ATOLL_API atoll_err atoll_rec_run(atoll_rec_program *program, const atoll_rec_binding *bindings, int n);
 /** Most bytes that values occupy at any time of a run, exactly, by walking the schedule: in blocks where values are
  * stored in blocks, pads among them; without inputs, and without the workspace of the statement at hand. */
