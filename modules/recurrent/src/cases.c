@@ -3,13 +3,17 @@
  * all others also means something for a single point. Such cases go; what the rest means is unchanged: the first that
  * holds counts. So a case may be an exception from a later one ("t==0", then "t<P" or "true"); two of which neither is
  * part of the other, and that both hold somewhere, say of no point there what their author had in mind, and are
- * refused. */
+ * refused. Bounds that are given at run make no difference: what each of their values would be allowed is. "t==0" and
+ * "t==T-1" meet for T = 1 alone, where the second is left nothing. */
 #include "passes.h"
 #include "poly.h"
 
+static isl_set *left_to(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int k) {
+  return isl_set_intersect_params(isl_map_domain(rt_poly_access(ctx, x, k)), rt_poly_context(ctx, g));
+}
+
 static atoll_err is_left_nothing(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int k, int *nothing) {
-  isl_set *left = isl_map_domain(rt_poly_access(ctx, x, k));
-  left = isl_set_intersect_params(left, rt_poly_context(ctx, g));
+  isl_set *left = left_to(ctx, g, x, k);
   isl_bool empty = isl_set_is_empty(left);
   isl_set_free(left);
   *nothing = empty == isl_bool_true;
@@ -53,24 +57,41 @@ static atoll_err check_case(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, 
   return ATOLL_OK;
 }
 
-/* Case k and an earlier one. Most pairs are apart, or one of them is "true", before isl is asked for more. */
+/* Where both cases hold, with bounds for which case i is no part of case k and neither is left nothing. */
+static isl_set *disputed(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int i, int k, isl_set *first,
+                         isl_set *later) {
+  isl_set *bounds = isl_set_params(isl_set_subtract(isl_set_copy(first), isl_set_copy(later)));
+  bounds = isl_set_intersect(bounds, isl_set_params(left_to(ctx, g, x, i)));
+  bounds = isl_set_intersect(bounds, isl_set_params(left_to(ctx, g, x, k)));
+  return isl_set_intersect_params(isl_set_intersect(first, later), bounds);
+}
+
+static atoll_err overlap(const atoll_rt *x, int i, int k, isl_set *where) {
+  const char *one = x->in[i].text ? x->in[i].text : "", *other = x->in[k].text ? x->in[k].text : "";
+  char label[96], at[200];
+  return atoll_fail(ATOLL_USAGE,
+                    "cases '%s' and '%s' of %s overlap at%s: let the first be a part of the second, or write the "
+                    "second as '(%s) and not (%s)'",
+                    one, other, rt_label(x, label, sizeof label), rt_poly_sample(x, where, at, sizeof at), other, one);
+}
+
+/* Case k and an earlier one. Most pairs are apart, or one is part of the other, before isl is asked for more. */
 static atoll_err check_pair(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int i, int k) {
   isl_set *params = rt_poly_context(ctx, g);
   isl_set *first = isl_set_intersect_params(rt_poly_where(ctx, x, x->in[i].cond), isl_set_copy(params));
   isl_set *later = isl_set_intersect_params(rt_poly_where(ctx, x, x->in[k].cond), params);
-  isl_set *both = isl_set_intersect(isl_set_copy(first), isl_set_copy(later));
-  const isl_bool apart = isl_set_is_empty(both), part = apart ? apart : isl_set_is_subset(first, later);
-  char label[96], at[200];
-  atoll_err err = ATOLL_OK;
-  if (part == isl_bool_error)
-    err = rt_poly_error(ctx, "cases");
-  else if (!part)
-    err = atoll_fail(ATOLL_USAGE, "cases '%s' and '%s' of %s overlap at%s: make one a part of the other",
-                     x->in[i].text ? x->in[i].text : "", x->in[k].text ? x->in[k].text : "",
-                     rt_label(x, label, sizeof label), rt_poly_sample(x, both, at, sizeof at));
-  isl_set_free(first);
-  isl_set_free(later);
-  isl_set_free(both);
+  const isl_bool apart = isl_set_is_disjoint(first, later), part = apart ? apart : isl_set_is_subset(first, later);
+  if (part) {
+    isl_set_free(first);
+    isl_set_free(later);
+    return part == isl_bool_error ? rt_poly_error(ctx, "cases") : ATOLL_OK;
+  }
+  isl_set *where = disputed(ctx, g, x, i, k, first, later);
+  const isl_bool nowhere = isl_set_is_empty(where);
+  atoll_err err = nowhere == isl_bool_error ? rt_poly_error(ctx, "cases") : ATOLL_OK;
+  if (nowhere == isl_bool_false)
+    err = overlap(x, i, k, where);
+  isl_set_free(where);
   return err;
 }
 

@@ -244,12 +244,16 @@ static void cases_that_overlap(void **state) {
     const char *first, *second, *said; /* NULL: legal */
   } all[] = {
       {"t<3", "t>1",
-       "cases 't<3' and 't>1' of h (#2 MERGE) overlap at (b=0, t=2) for T=3: make one a part of the other"},
+       "cases 't<3' and 't>1' of h (#2 MERGE) overlap at (b=0, t=2) for T=4: let the first be a part of the second, or "
+       "write the second as '(t>1) and not (t<3)'"},
       {"t<2", "t%2==1", "cases 't<2' and 't%2==1' of h (#2 MERGE) overlap at (b=0, t=1)"},
-      {"t==T-1", "b==0", "cases 't==T-1' and 'b==0' of h (#2 MERGE) overlap at (b=0, t=0) for T=1"},
+      {"t==T-1", "b==0", "cases 't==T-1' and 'b==0' of h (#2 MERGE) overlap at (b=0, t=1) for T=2"},
       {"t==0", "t<4", NULL},
       {"b==0 and t==0", "t==0", NULL},
       {"t<2", "t>=2 and b==1", NULL},
+      {"t<3", "(t>1 and t!=4) and not (t<3)", NULL},
+      {"t==0", "t==T-1", NULL}, /* they meet where the second is left nothing */
+      {"t==0", "t>=T-2", NULL}, /* or where the first is a part of it */
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     atoll_rec *c = context();
@@ -265,6 +269,31 @@ static void cases_that_overlap(void **state) {
       assert_ok(compile(c));
     atoll_rec_destroy(&c);
   }
+}
+
+/* Of cases that meet for some bounds only, the first counts there, by the definition and by the program. */
+static void cases_that_meet_for_some_bounds(void **state) {
+  (void)state;
+  static const double expected[3][3] = {{1}, {1, 2}, {1, 3, 2}};
+  test_log log = {0};
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = context();
+  atoll_rt *x = scalar(c, "h");
+  atoll_rt_def(x, "t==0", atoll_rec_const(c, ATOLL_F64, 1));
+  atoll_rt_def(x, "t==T-1", atoll_rec_const(c, ATOLL_F64, 2));
+  atoll_rt_def(x, "true", atoll_rec_const(c, ATOLL_F64, 3));
+  atoll_rt_sink(x, "out", test_collect, &log);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = ""}, &p));
+  for (int way = 0; way < 2; way++)
+    for (int64_t n = 1; n <= 3; n++) {
+      const atoll_rec_binding b = {"T", n, NULL};
+      log.n = 0;
+      assert_ok(way ? atoll_rec_run(p, &b, 1) : atoll_rec_interpret(c, &b, 1));
+      assert_int_equal(log.n, n);
+      assert_memory_equal(log.v, expected[n - 1], (size_t)n * sizeof *log.v);
+    }
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
 }
 
 static void definitions_that_need_themselves(void **state) {
@@ -478,13 +507,21 @@ static void nothing_to_compute(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(index_strings),      cmocka_unit_test(points_outside),
-      cmocka_unit_test(slices_outside),     cmocka_unit_test(slices_that_end_before_they_begin),
-      cmocka_unit_test(expressions),        cmocka_unit_test(cases),
-      cmocka_unit_test(cases_that_overlap), cmocka_unit_test(too_many_cases),
-      cmocka_unit_test(sizes_and_names),    cmocka_unit_test(runs),
-      cmocka_unit_test(parameters),         cmocka_unit_test(definitions_that_need_themselves),
-      cmocka_unit_test(shapes_and_types),   cmocka_unit_test(environments),
+      cmocka_unit_test(index_strings),
+      cmocka_unit_test(points_outside),
+      cmocka_unit_test(slices_outside),
+      cmocka_unit_test(slices_that_end_before_they_begin),
+      cmocka_unit_test(expressions),
+      cmocka_unit_test(cases),
+      cmocka_unit_test(cases_that_overlap),
+      cmocka_unit_test(cases_that_meet_for_some_bounds),
+      cmocka_unit_test(too_many_cases),
+      cmocka_unit_test(sizes_and_names),
+      cmocka_unit_test(runs),
+      cmocka_unit_test(parameters),
+      cmocka_unit_test(definitions_that_need_themselves),
+      cmocka_unit_test(shapes_and_types),
+      cmocka_unit_test(environments),
       cmocka_unit_test(nothing_to_compute),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
