@@ -64,6 +64,8 @@ static atoll_err read_rows(atoll_store *s, rows *t) {
   for (int c = 0; c < t->columns; c++) {
     (void)snprintf(path, sizeof path, "/metrics/%s", t->fields[c].name);
     ATOLL_TRY(atoll_store_shape(s, path, &dtype, &ndim, shape));
+    if (ndim != 1)
+      return atoll_fail(ATOLL_CORRUPT, "%s has %d dimensions, expected 1", path, ndim);
     n = n < 0 || shape[0] < n ? shape[0] : n;
   }
   char *column = malloc((size_t)n * 8 + 8), *data = calloc((size_t)n + 1, t->bytes);
@@ -84,22 +86,24 @@ static atoll_err read_rows(atoll_store *s, rows *t) {
   return ATOLL_OK;
 }
 
-/* Metrics that cannot be read are no reason to stop: what a run goes on from is its checkpoint. */
-static void read_past(record *r) {
+/* Metrics that cannot be read are no reason to stop, what a run goes on from is its checkpoint, nor to write over them.
+ */
+static atoll_err read_past(record *r) {
   char path[ATOLL_OPT_STRING_MAX + 16];
   atoll_store *s = NULL;
   (void)snprintf(path, sizeof path, "%s/run.h5", r->dir);
   if (!atoll_file_exists(path))
-    return;
+    return ATOLL_OK;
   atoll_err err = atoll_store_open(path, ATOLL_STORE_READ, &s);
   if (err == ATOLL_OK)
     err = read_rows(s, &r->steps);
   if (err == ATOLL_OK)
     err = read_rows(s, &r->evaluations);
-  if (err != ATOLL_OK)
-    atoll_warn("earlier metrics in %s are not readable: %s", path, atoll_err_message());
   atoll_store_close(&s);
+  if (err != ATOLL_OK)
+    ATOLL_TRY(atoll_file_set_aside(path));
   atoll_err_clear();
+  return ATOLL_OK;
 }
 
 atoll_err record_open(const char *dir, int attempt, int64_t resume_step, const char *options_yaml, record **out) {
@@ -113,7 +117,11 @@ atoll_err record_open(const char *dir, int attempt, int64_t resume_step, const c
   r->steps = (rows){step_fields, sizeof step_fields / sizeof *step_fields, sizeof(record_row), NULL, 0, 0};
   r->evaluations = (rows){
       evaluation_fields, sizeof evaluation_fields / sizeof *evaluation_fields, sizeof(record_evaluation), NULL, 0, 0};
-  read_past(r);
+  atoll_err err = read_past(r);
+  if (err != ATOLL_OK) {
+    record_close(&r);
+    return err;
+  }
   record_row *row = (record_row *)(void *)r->steps.data;
   for (int64_t i = 0; i < r->steps.n; i++)
     row[i].superseded |= row[i].step > resume_step;

@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "atoll/fault.h"
+#include "atoll/log.h"
 #include "file_impl.h"
 
 /* ---- wrappers: 0 or a value, or -1 with errno, as the system calls ---- */
@@ -497,6 +498,21 @@ atoll_err atoll_file_rename(const char *from, const char *to) {
     return atoll_fail(ATOLL_IO, "rename %s to %s: %s (errno %d)", from, to, strerror(error), error);
   }
   return ATOLL_OK;
+}
+
+atoll_err atoll_file_set_aside(const char *path) {
+  char aside[PATH_MAX];
+  int n = snprintf(aside, sizeof aside, "%s.unreadable", path);
+  for (int k = 2; n < (int)sizeof aside && atoll_file_exists(aside); k++)
+    n = snprintf(aside, sizeof aside, "%s.unreadable.%d", path, k);
+  if (n >= (int)sizeof aside)
+    return atoll_fail(ATOLL_USAGE, "path too long: %s", path);
+  char *why = strdup(atoll_err_message());
+  atoll_err err = why ? atoll_file_rename(path, aside) : atoll_fail(ATOLL_NOMEM, "reason why %s is set aside", path);
+  if (err == ATOLL_OK)
+    atoll_warn("%s cannot be read and is kept as %s: %s", path, aside, why);
+  free(why);
+  return err;
 }
 
 /* ---- reading ---- */

@@ -97,6 +97,24 @@ static void directories(void **state) {
   assert_non_null(strstr(atoll_err_message(), "a/renamed"));
 }
 
+static void what_cannot_be_read_is_kept(void **state) {
+  (void)state;
+  for (int k = 0; k < 3; k++) {
+    const char content[] = {(char)('0' + k), '\0'};
+    assert_int_equal(atoll_file_create(in_dir("rows"), content, 1), ATOLL_OK);
+    assert_int_equal(atoll_fault_set("fail:rename:1:EIO", 0), ATOLL_OK);
+    assert_int_equal(atoll_file_set_aside(in_dir("rows")), ATOLL_IO);
+    assert_int_equal(atoll_fault_set(NULL, 0), ATOLL_OK);
+    expect_content(in_dir("rows"), content);
+    assert_int_equal(atoll_file_set_aside(in_dir("rows")), ATOLL_OK);
+    assert_false(atoll_file_exists(in_dir("rows")));
+  }
+  expect_content(in_dir("rows.unreadable"), "0");
+  expect_content(in_dir("rows.unreadable.2"), "1");
+  expect_content(in_dir("rows.unreadable.3"), "2");
+  assert_int_equal(atoll_file_set_aside(in_dir("rows")), ATOLL_IO);
+}
+
 /* What is asked for under the name of a device or a pipe goes into it; root would otherwise make a file of it. */
 static void links_and_pipes_stay_what_they_are(void **state) {
   (void)state;
@@ -174,6 +192,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reading),        cmocka_unit_test(appending),
       cmocka_unit_test(directories),    cmocka_unit_test(links_and_pipes_stay_what_they_are),
-      cmocka_unit_test(removing_trees), cmocka_unit_test(paths)};
+      cmocka_unit_test(removing_trees), cmocka_unit_test(what_cannot_be_read_is_kept),
+      cmocka_unit_test(paths)};
   return cmocka_run_group_tests(tests, test_dir_make, test_dir_remove);
 }

@@ -74,12 +74,17 @@ for name in ("loss", "gradient_norm"):
     for a, b in zip(whole[name], spread[name]):
         assert abs(a - b) <= 1e-5 * abs(a) > 0, (name, a, b)
 P
-# Metrics that cannot be read are lost, not the run.
+# Metrics that cannot be read stop no run and are kept, whoever was kept before them.
+head -c 3000 spread/run.h5 >damaged
 : >spread/run.h5
 goes_on 2 5 step-00000004.a3
-says 'earlier metrics in spread/run.h5 are not readable'
+says 'spread/run.h5 cannot be read and is kept as spread/run.h5.unreadable: '
+cp damaged spread/run.h5
+goes_on 4 6 step-00000005.a4
+says 'spread/run.h5 cannot be read and is kept as spread/run.h5.unreadable.2: '
+[ ! -s spread/run.h5.unreadable ] && cmp damaged spread/run.h5.unreadable.2 || fail 'what could not be read is not kept'
 metrics spread
-python3 -c 'import json; assert json.load(open("spread.json"))["step"] == [5]' || fail 'rows after lost ones'
+python3 -c 'import json; assert json.load(open("spread.json"))["step"] == [6]' || fail 'rows after lost ones'
 expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]/rl.hidden=8/rl.hidden=9}" run.dir=parts
 says 'is not of reinforce, environment grid, observation 2, seed 1, hidden 9, environments 8'
 expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.algorithm=ppo run.dir=parts

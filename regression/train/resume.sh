@@ -16,7 +16,11 @@ expect 66 "$(atoll atoll-inspect)" status again
 says 'last committed step 20'
 
 train 4 fewer train.steps=11 plan.stages=2 plan.data_parallel=2
+head -c 3000 fewer/run.h5 >damaged # its rows are in the attempt's own file as well
+cp damaged fewer/run.h5
 train 2 fewer plan.stages=2
+says 'fewer/run.h5 cannot be read and is kept as fewer/run.h5.unreadable: '
+cmp damaged fewer/run.h5.unreadable || fail 'what could not be read is not kept'
 same base fewer
 train 2 more train.steps=11
 train 4 more

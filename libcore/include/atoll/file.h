@@ -44,6 +44,9 @@ ATOLL_API void atoll_file_unmap(const void **bytes, size_t n);
 ATOLL_API atoll_err atoll_file_append(const char *path, const void *data, size_t bytes);
 ATOLL_API atoll_err atoll_file_sync_dir(const char *dir);
 ATOLL_API atoll_err atoll_file_rename(const char *from, const char *to);
+/** Before a file that could not be read is written anew: renames it to the first free name of path.unreadable,
+ * path.unreadable.2 and so on, and warns with both names and the thread's error message, which is the reason. */
+ATOLL_API atoll_err atoll_file_set_aside(const char *path);
 /** Whole file into memory; a NUL follows the last byte. *data is owned: free(). Of a pipe or a device at most 256 MiB.
  */
 ATOLL_API atoll_err atoll_file_read(const char *path, char **data, size_t *bytes);

@@ -152,12 +152,12 @@ static void forget_attempt(record *r, int64_t attempt) {
   r->validations = k;
 }
 
-static void read_past(record *r) {
+static atoll_err read_past(record *r) {
   char path[640];
   snprintf(path, sizeof path, "%s/run.h5", r->dir);
   if (atoll_file_exists(path) && read_rows(r, path, 0, r->attempt) != ATOLL_OK)
-    atoll_warn("earlier metrics in %s are not readable: %s", path, atoll_err_message());
-  for (int a = 1; a < r->attempt; a++) { /* an attempt's own file is at least as complete as its last publish */
+    ATOLL_TRY(atoll_file_set_aside(path)); /* its accounts are nowhere else */
+  for (int a = 1; a < r->attempt; a++) {   /* an attempt's own file is at least as complete as its last publish */
     snprintf(path, sizeof path, "%s/run.a%d.h5", r->dir, a);
     if (!atoll_file_exists(path))
       continue;
@@ -180,6 +180,7 @@ static void read_past(record *r) {
     free(trial.validation);
   }
   atoll_err_clear();
+  return ATOLL_OK;
 }
 
 static int compare_rows(const void *a, const void *b) {
@@ -270,7 +271,11 @@ atoll_err record_open(const char *dir, int attempt, int64_t resume_step, const r
   snprintf(r->dir, sizeof r->dir, "%s", dir);
   r->attempt = attempt;
   r->about = *about;
-  read_past(r);
+  atoll_err err = read_past(r);
+  if (err != ATOLL_OK) {
+    record_close(&r);
+    return err;
+  }
   supersede(r, resume_step);
   if (open_follow(r) != ATOLL_OK)
     stop_following(r);
