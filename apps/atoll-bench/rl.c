@@ -107,23 +107,22 @@ static atoll_err measure(const algorithm *a, const sizes *s, int64_t environment
   int ranks;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   atoll_err err = report ? atoll_rl_env_open("free", s->observation, &env) : atoll_fail(ATOLL_NOMEM, "reports");
+  err = atoll_agree(MPI_COMM_WORLD, err);
   if (err == ATOLL_OK)
     err = atoll_rl_create(MPI_COMM_WORLD, env, &p, NULL, &rl);
   t->first = atoll_clock_now() - began;
   t->products = INFINITY;
   for (int64_t k = 0; k <= s->repeats && err == ATOLL_OK; k++) {
     began = atoll_clock_now();
-    err = atoll_rl_learn(rl, s->iterations, report);
+    err = atoll_rl_leave_alone(rl, NULL, atoll_rl_learn(rl, s->iterations, report));
     if (k > 0) /* the first run warms up */
       t->seconds[k - 1] = atoll_clock_now() - began;
     if (err == ATOLL_OK)
-      err = products(a, s, environments / ranks, &products_now);
+      err = atoll_agree(MPI_COMM_WORLD, products(a, s, environments / ranks, &products_now));
     t->products = fmin(t->products, products_now);
   }
   if (err == ATOLL_OK)
     err = atoll_rl_peak_bytes(rl, &t->peak);
-  if (err != ATOLL_OK && ranks > 1) /* others may wait for this rank's gradients */
-    atoll_abort(NULL, err);
   t->reward = report ? report[s->iterations - 1].reward : NAN;
   atoll_rl_destroy(&rl);
   atoll_rl_env_close(&env);
@@ -194,7 +193,7 @@ static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
   for (int k = 0; k < ALGORITHMS; k++)
     for (int e = 0; e < environments.n && wanted[k]; e++)
       for (int l = 0; l < lengths.n; l++)
-        ATOLL_TRY(add_row(&algorithms[k], &s, environments.v[e], lengths.v[l], peers, rows));
+        ATOLL_TRY_ALL(MPI_COMM_WORLD, add_row(&algorithms[k], &s, environments.v[e], lengths.v[l], peers, rows));
   return ATOLL_OK;
 }
 

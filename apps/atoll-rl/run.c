@@ -328,11 +328,7 @@ static atoll_err learn_chunk(session *s) {
   atoll_watch_begin(s->watch, "learn", 0);
   atoll_err err = atoll_rl_learn(s->rl, k, s->report);
   atoll_watch_end(s->watch);
-  /* These are told on all ranks; otherwise others may wait for this rank's gradients. */
-  const int of_all = err == ATOLL_NONFINITE || err == ATOLL_MISMATCH || err == ATOLL_UNAVAILABLE;
-  if (err != ATOLL_OK && !of_all && s->size > 1)
-    atoll_abort(s->watch, err);
-  ATOLL_TRY(err);
+  ATOLL_TRY(atoll_rl_leave_alone(s->rl, s->watch, err));
   ATOLL_TRY(check_finite(s, k));
   double seconds = atoll_clock_now() - began;
   tell(s, k, seconds);

@@ -376,6 +376,12 @@ atoll_err atoll_rl_learn(atoll_rl *rl, int64_t k, atoll_rl_report *report) {
   return ATOLL_OK;
 }
 
+atoll_err atoll_rl_leave_alone(const atoll_rl *rl, atoll_watch *watch, atoll_err err) {
+  if (err == ATOLL_OK || err == ATOLL_NONFINITE || err == ATOLL_MISMATCH || err == ATOLL_UNAVAILABLE || rl->ranks == 1)
+    return err;
+  atoll_abort(watch, err);
+}
+
 /* ---- evaluation ---- */
 
 static atoll_err play(atoll_rl *rl, rl_actor *actor, int64_t steps) {

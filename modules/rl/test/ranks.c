@@ -1,5 +1,6 @@
 /* Learners on two ranks: what goes wrong on one of them is told by both, which can go on. */
 #include <math.h>
+#include <setjmp.h>
 
 #include "atoll/agree.h"
 #include "atoll/rl.h"
@@ -46,7 +47,7 @@ static const atoll_rl_env environment = {.version = ATOLL_RL_ENV_VERSION,
                                          .start = begin,
                                          .step = advance};
 
-static atoll_rl *learner(int algorithm, int64_t n) {
+static atoll_rl *learner(MPI_Comm comm, int algorithm, int64_t n) {
   atoll_rl_params p;
   atoll_rl *rl = NULL;
   atoll_rl_params_init(&p);
@@ -57,7 +58,7 @@ static atoll_rl *learner(int algorithm, int64_t n) {
   p.hidden = HIDDEN;
   p.chunk = CHUNK;
   now.what = NOTHING;
-  assert_ok(atoll_rl_create(MPI_COMM_WORLD, &environment, &p, NULL, &rl));
+  assert_ok(atoll_rl_create(comm, &environment, &p, NULL, &rl));
   return rl;
 }
 
@@ -114,11 +115,11 @@ static void what_fails_on_one_rank_is_told_by_all(void **state) {
     static float whole[MOST];
     if (!of[k].compiled)
       setenv("ATOLL_CC", "", 1);
-    atoll_rl *rl = learner(of[k].algorithm, of[k].n);
+    atoll_rl *rl = learner(MPI_COMM_WORLD, of[k].algorithm, of[k].n);
     assert_ok(atoll_rl_learn(rl, 2 * CHUNK, NULL));
     (void)values(rl, whole);
     atoll_rl_destroy(&rl);
-    rl = learner(of[k].algorithm, of[k].n);
+    rl = learner(MPI_COMM_WORLD, of[k].algorithm, of[k].n);
     fail_and_go_on(rl, whole, of[k].what, of[k].code, of[k].text);
     atoll_rl_destroy(&rl);
     unsetenv("ATOLL_CC");
@@ -148,7 +149,7 @@ static void add_on_rank_1(const atoll_rl *rl, float more) {
 static void parameters_are_those_of_rank_0(void **state) {
   (void)state;
   static float mine[MOST], first[MOST];
-  atoll_rl *rl = learner(ATOLL_RL_REINFORCE, 0);
+  atoll_rl *rl = learner(MPI_COMM_WORLD, ATOLL_RL_REINFORCE, 0);
   assert_ok(atoll_rl_learn(rl, 1, NULL));
   add_on_rank_1(rl, 1e-6f);
   assert_ok(atoll_rl_learn(rl, 1, NULL));
@@ -161,9 +162,45 @@ static void parameters_are_those_of_rank_0(void **state) {
   atoll_rl_destroy(&rl);
 }
 
+static jmp_buf aborted;
+
+/* Stands before the library's, which ends the job. */
+void atoll_abort(atoll_watch *watch, atoll_err code) {
+  (void)watch;
+  longjmp(aborted, code);
+}
+
+static atoll_err left(const atoll_rl *rl, atoll_err code, int *abort_code) {
+  *abort_code = setjmp(aborted);
+  return *abort_code ? ATOLL_OK : atoll_rl_leave_alone(rl, NULL, code);
+}
+
+/* What all ranks have is handed on by each; a rank on its own must not leave others waiting. */
+static void ranks_leave_together(void **state) {
+  (void)state;
+  static const atoll_err of_all[] = {ATOLL_OK, ATOLL_NONFINITE, ATOLL_MISMATCH, ATOLL_UNAVAILABLE};
+  static const atoll_err of_one[] = {ATOLL_NOMEM, ATOLL_IO, ATOLL_INTERNAL};
+  int code;
+  atoll_rl *rl = learner(MPI_COMM_WORLD, ATOLL_RL_REINFORCE, 0);
+  atoll_rl *single = learner(MPI_COMM_SELF, ATOLL_RL_REINFORCE, 0);
+  for (size_t k = 0; k < sizeof of_all / sizeof *of_all; k++) {
+    assert_int_equal(left(rl, of_all[k], &code), of_all[k]);
+    assert_int_equal(code, 0);
+  }
+  for (size_t k = 0; k < sizeof of_one / sizeof *of_one; k++) {
+    (void)left(rl, of_one[k], &code);
+    assert_int_equal(code, of_one[k]);
+    assert_int_equal(left(single, of_one[k], &code), of_one[k]);
+    assert_int_equal(code, 0);
+  }
+  atoll_rl_destroy(&rl);
+  atoll_rl_destroy(&single);
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_fails_on_one_rank_is_told_by_all),
-                                     cmocka_unit_test(parameters_are_those_of_rank_0)};
+                                     cmocka_unit_test(parameters_are_those_of_rank_0),
+                                     cmocka_unit_test(ranks_leave_together)};
   if (atoll_mpi_init(&argc, &argv) != ATOLL_OK)
     return 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &now.rank);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "atoll/agree.h"
 #include "atoll/err.h"
 #include "atoll/opt.h"
 #include "atoll/tensor.h"
@@ -97,9 +98,12 @@ ATOLL_API void atoll_rl_destroy(atoll_rl **rl);
 /** Collective. k more iterations, in runs of at most params->chunk; report: [k], or NULL. A failure leaves the learner
  * as it was before the run that failed. Parameters are the same on all ranks, to the bit, after each run. NONFINITE,
  * MISMATCH or UNAVAILABLE, on every rank, name the environment, iteration and step that went wrong. What else fails
- * (NOMEM; IO of params->offload) may do so on one rank alone, while others wait for it within their run: where there
- * are several, the job can only be ended, by atoll_abort(). */
+ * (NOMEM; IO of params->offload) may do so on one rank alone, while others wait for it within their run: programs hand
+ * the code to atoll_rl_leave_alone(). */
 ATOLL_API atoll_err atoll_rl_learn(atoll_rl *rl, int64_t k, atoll_rl_report *report);
+/** Local, right after atoll_rl_learn(): returns its code where every rank has it, so that ranks leave together. Where
+ * others may wait for this rank, it ends the job by atoll_abort(); watch: borrowed, may be NULL. */
+ATOLL_API atoll_err atoll_rl_leave_alone(const atoll_rl *rl, atoll_watch *watch, atoll_err err);
 /** Collective. Mean return of `episodes` episodes with the likeliest actions; those that do not end are cut at the
  *  environment's limit, or after T steps where it has none. */
 ATOLL_API atoll_err atoll_rl_evaluate(atoll_rl *rl, int64_t episodes, double *mean_return);
