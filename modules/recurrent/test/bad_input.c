@@ -125,8 +125,9 @@ static void slices_outside(void **state) {
 /* Expressions that are computed, not read at, may multiply; what they divide by must be a positive number. */
 static void expressions(void **state) {
   (void)state;
-  static const char *const bad[] = {"t//(T-4)", "1+t%T", "t//0",     "t//-2",
-                                    "t%-2",     "t%0",   "t//(t+1)", "t*9223372036854775807"};
+  static const char *const bad[] = {"t//(T-4)",     "1+t%T",       "t//0",        "t//-2",
+                                    "t%-2",         "t%0",         "t//(t+1)",    "t*9223372036854775807",
+                                    "t+2147483649", "-2147483649", "2147483648*2"};
   for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
     atoll_rec *c = context();
     assert_null(atoll_rec_expr(c, ATOLL_I32, bad[k]));
@@ -138,8 +139,10 @@ static void expressions(void **state) {
   const atoll_rec_binding b[] = {{"T", 4, NULL}};
   atoll_rec *c = context();
   atoll_rec_program *p = NULL;
-  test_log got = {0};
+  test_log got = {0}, large = {0};
   atoll_rt_sink(atoll_rec_expr(c, ATOLL_I32, "(t-3)//2*t + (t-5)%3"), "out", test_collect, &got);
+  atoll_rt_sink(atoll_rec_expr(c, ATOLL_I64, "2147483648"), "large", test_collect, &large);
+  atoll_rt_sink(atoll_rec_expr(c, ATOLL_I64, "-2147483648 + 0*t"), "large", test_collect, &large);
   assert_ok(atoll_rec_compile(c, NULL, &p));
   assert_ok(atoll_rec_run(p, b, 1));
   assert_ok(atoll_rec_interpret(c, b, 1));
@@ -147,6 +150,7 @@ static void expressions(void **state) {
   assert_int_equal(got.n, 8);
   for (int k = 0; k < 8; k++)
     assert_true(got.v[k] == (double)expected[k % 4]);
+  assert_true(large.n == 4 && large.v[0] == 2147483648.0 && large.v[1] == -2147483648.0);
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
 }

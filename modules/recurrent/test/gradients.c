@@ -455,12 +455,72 @@ static void calls_differentiate_through_leaves_of_others(void **state) {
   atoll_rec_destroy(&c);
 }
 
+/* The gradients of the sum of y by a and b are these, by the definition and by the program. */
+static void check_kink(atoll_rec *c, atoll_rt *y, atoll_rt *a, atoll_rt *b, const double expected[2 * N],
+                       const char *name) {
+  static const double x[2 * N] = {0, 2, 2, 0, 2, 1};
+  const atoll_rec_binding bound = {"x", 0, x};
+  test_log log = {0};
+  atoll_rec_program *p = NULL;
+  atoll_rt *grad[2];
+  atoll_rt_gradients(atoll_rt_sum(y, 0), 2, (atoll_rt *[]){a, b}, grad);
+  atoll_rt_sink(atoll_rt_concat(grad[0], grad[1], 0), "gradient", test_collect, &log);
+  assert_ok(atoll_rec_interpret(c, &bound, 1));
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_ok(atoll_rec_run(p, &bound, 1));
+  assert_int_equal(log.n, 4 * N);
+  for (int i = 0; i < 4 * N; i++)
+    if (log.v[i] != expected[i % (2 * N)] && !(isnan(log.v[i]) && isnan(expected[i % (2 * N)])))
+      fail_msg("%s: gradient %d is %g, expected %g", name, i, log.v[i], expected[i % (2 * N)]);
+  atoll_rec_program_destroy(&p);
+}
+
+/* Where there is no derivative: as recurrent.h says. */
+static void kinks(void **state) {
+  (void)state;
+  enum { MAX, MIN, MAXIMUM, RELU, ABS, WHERE, LOG, KINKS };
+  static const struct {
+    const char *name;
+    double expected[2 * N];
+  } all[KINKS] = {{"max", {1, 1, 1, 0, 0, 0}},      {"min", {1, 1, 0, 0, 0, 1}}, {"maximum", {0, 1, 0, 0, 0, 0}},
+                  {"relu", {1, 1, 1, 0, 0, 0}},     {"abs", {1, 1, 1, 0, 0, 0}}, {"where", {0, 1, 1, 1, 0, 0}},
+                  {"log", {NAN, 0.5, 0.5, 1, 0, 0}}};
+  for (int k = 0; k < KINKS; k++) {
+    atoll_rec *c = test_context();
+    atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F64, "", ATOLL_SHAPE(2 * N));
+    atoll_rt *a = atoll_rt_slice(x, 0, 0, N), *b = atoll_rt_slice(x, 0, N, N), *y = NULL;
+    switch (k) {
+    case MAX:
+      y = atoll_rt_max(a, b);
+      break;
+    case MIN:
+      y = atoll_rt_min(a, b);
+      break;
+    case MAXIMUM:
+      y = atoll_rt_reshape(atoll_rt_maximum(a, 0), ATOLL_SHAPE(1));
+      break;
+    case RELU:
+      y = atoll_rt_relu(a);
+      break;
+    case ABS:
+      y = atoll_rt_abs(a);
+      break;
+    default:
+      y = atoll_rt_where(a, k == LOG ? atoll_rt_log(a) : a, b);
+      break;
+    }
+    check_kink(c, y, a, b, all[k].expected, all[k].name);
+    atoll_rec_destroy(&c);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(index_patterns),
       cmocka_unit_test(recurrences),
       cmocka_unit_test(recurrences_over_an_axis),
       cmocka_unit_test(operations),
+      cmocka_unit_test(kinks),
       cmocka_unit_test(parameters_descend),
       cmocka_unit_test(one_step),
       cmocka_unit_test(two_learn_from_each_other),

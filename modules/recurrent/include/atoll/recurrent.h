@@ -90,7 +90,9 @@ ATOLL_API atoll_rt *atoll_rec_input(atoll_rec *c, const char *name, atoll_dtype 
                                     atoll_rt_shape shape);
 ATOLL_API atoll_rt *atoll_rec_const(atoll_rec *c, atoll_dtype dtype, double value);
 /** The value of an integer expression at each point, e.g. the position "t". It need not be affine, as in "t*t"; what //
- * and % divide by must be a positive number. */
+ * and % divide by must be a positive number. USAGE: a number in it, or what numbers in it make together, is beyond
+ * 2^31; larger ones are atoll_rec_const()s that are added or multiplied. What it comes to must be within 64 bits, which
+ * the interpreter checks and compiled programs do not. */
 ATOLL_API atoll_rt *atoll_rec_expr(atoll_rec *c, atoll_dtype dtype, const char *expression);
 /** 0, 1, ... along a new axis of a static extent. */
 ATOLL_API atoll_rt *atoll_rec_iota(atoll_rec *c, atoll_dtype dtype, int64_t extent);
@@ -162,8 +164,10 @@ ATOLL_API atoll_rt *atoll_rt_or(atoll_rt *a, atoll_rt *b);
 /** b*x and x + b for a number b. */
 ATOLL_API atoll_rt *atoll_rt_scale(atoll_rt *x, double b);
 ATOLL_API atoll_rt *atoll_rt_shift(atoll_rt *x, double b);
-/* min(a, b) is a < b ? a : b, max(a, b) is a > b ? a : b, also where one of them is NaN; relu(x) is max(x, 0). */
-/** condition != 0 ? a : b. */
+/* min(a, b) is a < b ? a : b, max(a, b) is a > b ? a : b, also where one of them is NaN; relu(x) is max(x, 0). Where
+ * both are equal all of the gradient is a's: that of relu at 0 is 1. That of abs at 0 is 1. */
+/** condition != 0 ? a : b. The gradient is that one's; the other one gets 0, which its own derivative multiplies: NaN
+ * where that is infinite, as that of log at 0. Choose before, as in log(where(...)). */
 ATOLL_API atoll_rt *atoll_rt_where(atoll_rt *condition, atoll_rt *a, atoll_rt *b);
 /** To integers: toward zero, within their limits. */
 ATOLL_API atoll_rt *atoll_rt_cast(atoll_rt *x, atoll_dtype dtype);
@@ -171,6 +175,7 @@ ATOLL_API atoll_rt *atoll_rt_cast(atoll_rt *x, atoll_dtype dtype);
 /* ---- reductions; axis from the front, or negative from the back; the axis disappears ---- */
 
 ATOLL_API atoll_rt *atoll_rt_sum(atoll_rt *x, int axis);
+/** The gradient is the first one's of equals. */
 ATOLL_API atoll_rt *atoll_rt_maximum(atoll_rt *x, int axis);
 ATOLL_API atoll_rt *atoll_rt_argmax(atoll_rt *x, int axis); /* i32; the first of equals */
 /** Mean over one axis, and over all. */
