@@ -120,25 +120,19 @@ static const atoll_sym *op2(rt_graph *g, atoll_sym_op op, const atoll_sym *a, co
 
 static int64_t ranks_of(const struct blocks *b) { return b->comm ? atoll_comm_size(b->comm) : 1; }
 
-/* The dimension of blocks of t: one for all slices over it. -1: there is no room for it. Named "tj", or "tjj" if a
- * dimension of the user has that name. */
-static int block_dimension(rt_graph *g, int t, int64_t size) {
+/* A new dimension, of blocks of t, or -1: there is no room for it. Named "tj", or "tjj" if another has that name. */
+static int add_block_dimension(rt_graph *g, int t, int64_t size) {
   char name[32];
   size_t n = (size_t)snprintf(name, sizeof name, "%s", g->dim[t].name);
+  if (g->dims == RT_DIMS)
+    return -1;
   for (int taken = 1; taken;) {
     name[n++] = 'j';
     name[n] = 0;
     taken = 0;
-    for (int d = 0; d < g->dims; d++) {
-      if (strcmp(g->dim[d].name, name) != 0)
-        continue;
-      if (g->dim[d].bound < 0)
-        return d;
-      taken = 1;
-    }
+    for (int d = 0; d < g->dims; d++)
+      taken |= strcmp(g->dim[d].name, name) == 0;
   }
-  if (g->dims == RT_DIMS)
-    return -1;
   rt_dim *dim = &g->dim[g->dims];
   dim->name = rt_copy_text(g, name);
   for (size_t i = 0; i < n; i++)
@@ -370,11 +364,14 @@ static atoll_err is_placed(rt_graph *g, const char *place, int d, int *placed) {
 
 atoll_err rt_pass_tile(rt_graph *g, int64_t size, const char *place, const atoll_comm *comm) {
   int n = g->nodes, tiled = 0, dealt_out = 0;
+  int blocks_of[RT_DIMS]; /* by dimension: that of its blocks, one for all slices over it; -1: none yet */
   struct attention a;
   if (place && (size <= 0 || !comm))
     return atoll_fail(ATOLL_USAGE, "placement of '%s' needs a tile and a communicator", place);
   if (size <= 0)
     return ATOLL_OK;
+  for (int d = 0; d < RT_DIMS; d++)
+    blocks_of[d] = -1;
   for (int i = 0; i < n; i++) {
     struct blocks b = {.size = size};
     int placed, done = 0;
@@ -383,7 +380,9 @@ atoll_err rt_pass_tile(rt_graph *g, int64_t size, const char *place, const atoll
       continue;
     ATOLL_TRY(is_placed(g, place, a.t, &placed));
     b.comm = placed ? comm : NULL;
-    b.j = block_dimension(g, a.t, size * ranks_of(&b));
+    if (blocks_of[a.t] < 0)
+      blocks_of[a.t] = add_block_dimension(g, a.t, size * ranks_of(&b));
+    b.j = blocks_of[a.t];
     if (b.j >= 0) {
       ATOLL_TRY(find_empty(&a));
       cut(g, &a, &b);

@@ -170,14 +170,18 @@ static void blocks_are_read_as_they_lie(void **state) {
 }
 
 /* One head whose values are looked at themselves; scores large enough that a wrong running maximum or factor shows. */
+static void add_head(atoll_rec *c, const char *domain, const char *index, test_log *log) {
+  atoll_rt *x = atoll_rec_input(c, domain, ATOLL_F64, domain, ATOLL_SHAPE(4));
+  atoll_rt *k = atoll_rt_at(atoll_rt_scale(x, 3), index), *v = atoll_rt_at(atoll_rt_tanh(x), index);
+  atoll_rt *p = atoll_rt_softmax(atoll_rt_einsum("nd,d->n", k, x), 0);
+  atoll_rt_sink(atoll_rt_einsum("n,nd->d", p, v), "out", test_collect, log);
+}
+
 static atoll_rec *head(const char *index, test_log *log) {
   atoll_rec *c = test_context();
   atoll_rec_dim(c, "t", 0);
   atoll_rec_dim(c, "tj", 2); /* as blocks of t would be named */
-  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F64, "t", ATOLL_SHAPE(4));
-  atoll_rt *k = atoll_rt_at(atoll_rt_scale(x, 3), index), *v = atoll_rt_at(atoll_rt_tanh(x), index);
-  atoll_rt *p = atoll_rt_softmax(atoll_rt_einsum("nd,d->n", k, x), 0);
-  atoll_rt_sink(atoll_rt_einsum("n,nd->d", p, v), "out", test_collect, log);
+  add_head(c, "t", index, log);
   return c;
 }
 
@@ -190,7 +194,7 @@ static void blocks_keep_the_values(void **state) {
   uint64_t seed = 9;
   for (int i = 0; i < T * 4; i++)
     x[i] = (double)test_below(&seed, 4000) / 1000 - 2;
-  const atoll_rec_binding b[] = {{"T", T, NULL}, {"x", 0, x}};
+  const atoll_rec_binding b[] = {{"T", T, NULL}, {"t", 0, x}};
   for (size_t k = 0; k < sizeof index / sizeof *index; k++) {
     static test_log expected, got;
     atoll_rec_program *p = NULL;
@@ -293,10 +297,46 @@ static void programs_do_not_grow_with_layers(void **state) {
   assert_true(length[1] < length[0] + length[0] / 20); /* numbers with two digits */
 }
 
+/* Attention over t, and over a dimension that is named as blocks of t would be. */
+static atoll_rec *two_heads(test_log log[2]) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rec_dim(c, "tj", 0);
+  add_head(c, "t", "0:t+1", &log[0]);
+  add_head(c, "tj", "0:tj+1", &log[1]);
+  return c;
+}
+
+static void each_dimension_has_its_own_blocks(void **state) {
+  (void)state;
+  static test_log expected[2], got[2];
+  double x[T * 4];
+  uint64_t seed = 9;
+  atoll_rec_program *p = NULL;
+  for (int i = 0; i < T * 4; i++)
+    x[i] = (double)test_below(&seed, 4000) / 1000 - 2;
+  const atoll_rec_binding b[] = {{"T", 4, NULL}, {"TJ", T, NULL}, {"t", 0, x}, {"tj", 0, x}};
+  atoll_rec *c = two_heads(expected);
+  assert_ok(atoll_rec_interpret(c, b, 4));
+  atoll_rec_destroy(&c);
+  c = two_heads(got);
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.tile = 3, .compiler = ""}, &p));
+  assert_int_equal(has_blocks(p), 1);
+  assert_ok(atoll_rec_run(p, b, 4));
+  for (int k = 0; k < 2; k++) {
+    assert_int_equal(got[k].n, k ? T * 4 : 4 * 4);
+    for (int i = 0; i < got[k].n; i++)
+      assert_true(fabs(got[k].v[i] - expected[k].v[i]) < 1e-12);
+  }
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tokens_are_the_same),
       cmocka_unit_test(blocks_keep_the_values),
+      cmocka_unit_test(each_dimension_has_its_own_blocks),
       cmocka_unit_test(blocks_are_read_as_they_lie),
       cmocka_unit_test(storage_and_threads_do_not_change_values),
       cmocka_unit_test(programs_do_not_grow_with_layers),
