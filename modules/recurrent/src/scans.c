@@ -13,6 +13,7 @@
 #include "poly.h"
 
 #include <isl/space.h>
+#include <math.h>
 #include <string.h>
 
 struct scan {
@@ -136,6 +137,8 @@ static atoll_rt *term_of(const struct scan *s) {
   return atoll_rt_mul(x, atoll_rt_pow(rt_number(x, s->factor), rt_eval_node(g, x->dtype, g->dim[s->d].var, 0, NULL)));
 }
 
+static int may_be_nan(atoll_dtype t) { return rt_is_nearly_real(t) || t == ATOLL_BF16; }
+
 static atoll_err rewrite(const struct scan *s) {
   rt_graph *g = s->y->g;
   const rt_dim *dim = &g->dim[s->d];
@@ -150,13 +153,15 @@ static atoll_err rewrite(const struct scan *s) {
   atoll_rt *before = rt_view(y, item, NULL), *term = term_of(s);
   if (before && s->future && s->factor != 1)
     before = atoll_rt_scale(before, s->factor);
-  atoll_rt *more = y->op == RT_SUM ? atoll_rt_add(before, term) : atoll_rt_max(before, term);
-  if (!more)
+  /* As a reduction does, a running maximum passes over NaN: neither operand that comes second ever is. */
+  atoll_rt *more = y->op == RT_SUM ? atoll_rt_add(before, term) : atoll_rt_max(term, before);
+  atoll_rt *begin = y->op == RT_SUM || !may_be_nan(y->dtype) ? term : atoll_rt_max(term, rt_number(y, -INFINITY));
+  if (!more || !begin)
     return rt_graph_error(g);
   y->op = RT_MERGE;
   y->axis = 0;
   y->inputs = 0;
-  rt_edge *e = rt_connect(y, term);
+  rt_edge *e = rt_connect(y, begin);
   if (e)
     e->cond = atoll_sym_binary(g->syms, ATOLL_SYM_EQ, dim->var, first);
   e = e ? rt_connect(y, more) : NULL;

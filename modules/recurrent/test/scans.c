@@ -177,14 +177,56 @@ static void the_whole_compiles_to_the_same(void **state) {
   }
 }
 
+/* Largest and its position, over rows and along time; where all is NaN, -infinity and 0. */
+static atoll_rec *maxima(test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F64, "t", ATOLL_SHAPE(N));
+  atoll_rt *past = atoll_rt_at(x, "0:t+1"), *future = atoll_rt_at(x, "t:T"), *whole = atoll_rt_at(x, "0:T");
+  atoll_rt_sink(atoll_rt_maximum(x, 0), "row", test_collect, &log[0]);
+  atoll_rt_sink(atoll_rt_argmax(x, 0), "row", test_collect, &log[1]);
+  atoll_rt_sink(atoll_rt_maximum(past, 0), "past", test_collect, &log[2]);
+  atoll_rt_sink(atoll_rt_argmax(past, 0), "past", test_collect, &log[3]);
+  atoll_rt_sink(atoll_rt_maximum(future, 0), "future", test_collect, &log[4]);
+  atoll_rt_sink(atoll_rt_maximum(whole, 0), "whole", test_collect, &log[5]);
+  return c;
+}
+
+static void maxima_pass_over_nan(void **state) {
+  (void)state;
+  enum { STEPS = 5, SINKS = 6 };
+  static const double x[STEPS * N] = {NAN, NAN, 1, NAN, NAN, 3, 0.5, NAN, 2, NAN};
+  static const double past[STEPS * N] = {-INFINITY, -INFINITY, 1, -INFINITY, 1, 3, 1, 3, 2, 3};
+  static test_log expected[SINKS], got[SINKS];
+  const atoll_rec_binding b[] = {{"T", STEPS, NULL}, {"x", 0, x}};
+  atoll_rec *c = maxima(expected);
+  assert_ok(atoll_rec_interpret(c, b, 2));
+  atoll_rec_destroy(&c);
+  assert_int_equal(expected[2].n, STEPS * N);
+  assert_memory_equal(expected[2].v, past, sizeof past);
+  for (int way = 0; way < 3; way++) {
+    atoll_rec_program *p = NULL;
+    memset(got, 0, sizeof got);
+    c = maxima(got);
+    assert_ok(atoll_rec_compile(
+        c, &(atoll_rec_params){.compiler = way ? NULL : "", .device = way == 2 ? "async" : NULL}, &p));
+    assert_ok(atoll_rec_run(p, b, 2));
+    for (int k = 0; k < SINKS; k++) {
+      assert_int_equal(got[k].n, expected[k].n);
+      assert_memory_equal(got[k].v, expected[k].v, (size_t)got[k].n * sizeof *got[k].v);
+    }
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+}
+
 int main(void) {
   for (int i = 0; i < LONG * N; i++)
     numbers[i] = (double)(i * 37 % 101) / 50 - 1;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_runs_along_keeps_nothing),
-      cmocka_unit_test(gradients_run_along),
-      cmocka_unit_test(what_does_not_run_along_stays),
-      cmocka_unit_test(the_whole_compiles_to_the_same),
+      cmocka_unit_test(what_runs_along_keeps_nothing), cmocka_unit_test(gradients_run_along),
+      cmocka_unit_test(what_does_not_run_along_stays), cmocka_unit_test(the_whole_compiles_to_the_same),
+      cmocka_unit_test(maxima_pass_over_nan),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

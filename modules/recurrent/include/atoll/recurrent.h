@@ -175,7 +175,8 @@ ATOLL_API atoll_rt *atoll_rt_cast(atoll_rt *x, atoll_dtype dtype);
 /* ---- reductions; axis from the front, or negative from the back; the axis disappears ---- */
 
 ATOLL_API atoll_rt *atoll_rt_sum(atoll_rt *x, int axis);
-/** The gradient is the first one's of equals. */
+/** Both pass over elements that are NaN: of none else the maximum is -infinity, at 0. The gradient is that of argmax.
+ */
 ATOLL_API atoll_rt *atoll_rt_maximum(atoll_rt *x, int axis);
 ATOLL_API atoll_rt *atoll_rt_argmax(atoll_rt *x, int axis); /* i32; the first of equals */
 /** Mean over one axis, and over all. */
