@@ -688,6 +688,39 @@ atoll_err rt_interp_points(rt_interp *it, const atoll_rt *x, atoll_err (*f)(void
   return ATOLL_OK;
 }
 
+/* No part of x's expression e is further from 0. */
+static double farthest(const atoll_rt *x, const atoll_sym *e, const int64_t bound[RT_DIMS]) {
+  const atoll_sym_op op = atoll_sym_op_of(e);
+  double far = op == ATOLL_SYM_MUL;
+  int64_t v;
+  if (rt_is_const(e, &v))
+    return fabs((double)v);
+  for (int d = 0; d < x->g->dims && op == ATOLL_SYM_VAR; d++)
+    if (e == x->g->dim[d].var || strcmp(atoll_sym_name(e), x->g->dim[d].bound_name) == 0)
+      return (double)bound[d];
+  for (int k = 0; k < x->axes && op == ATOLL_SYM_VAR; k++)
+    if (e == rt_axis(x->g, k))
+      return farthest(x, x->shape[k], bound);
+  for (int k = 0; k < atoll_sym_arity(e); k++) {
+    const double part = farthest(x, atoll_sym_arg(e, k), bound);
+    far = op == ATOLL_SYM_ADD ? far + part : op == ATOLL_SYM_MUL ? far * part : fmax(far, part);
+  }
+  return far;
+}
+
+/* Compiled programs do not look whether integers overflow; indices are too small for that, expressions may not be. */
+static atoll_err check_expressions(const rt_graph *g, const int64_t bound[RT_DIMS]) {
+  for (int i = 0; i < g->nodes; i++) {
+    const atoll_rt *x = g->node[i];
+    char text[256];
+    if (!x || x->op != RT_EVAL || farthest(x, x->expr, bound) < 0x1p63)
+      continue;
+    (void)atoll_sym_print(x->expr, text, sizeof text);
+    return atoll_fail(ATOLL_USAGE, "with these bounds: expression '%s' may need more than 64 bits", text);
+  }
+  return ATOLL_OK;
+}
+
 atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_t bound[RT_DIMS]) {
   rt_env env = {{0}, {0}, {0}, {0}};
   int64_t valid = 1;
@@ -717,7 +750,7 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
   }
   if (g->valid)
     ATOLL_TRY(rt_eval(g, g->valid, &env, &valid));
-  return valid ? ATOLL_OK : atoll_fail(ATOLL_USAGE, "with these bounds: %s", g->valid_text);
+  return valid ? check_expressions(g, bound) : atoll_fail(ATOLL_USAGE, "with these bounds: %s", g->valid_text);
 }
 
 atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out) {

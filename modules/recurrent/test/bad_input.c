@@ -155,6 +155,39 @@ static void expressions(void **state) {
   atoll_rec_destroy(&c);
 }
 
+/* What compiled programs would not notice is refused before they run. */
+static void expressions_overflow(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int64_t bound;
+    int fits;
+  } all[] = {{"t*t*t*t", 1 << 15, 1},
+             {"t*t*t*t", 1 << 16, 0},
+             {"T*T*T*max(T, 2*t)", 1 << 15, 1},
+             {"T*T*T*(t%3-1)", 1 << 21, 0},
+             {"(t-2147483648)*(t//2+2147483648)", 4, 1},
+             {"(t-2147483648)*(t+2147483648)*(t+2147483648)", 4, 0}};
+  for (size_t k = 0; k < 2 * sizeof all / sizeof *all; k++) {
+    const int way = k % 2;
+    const atoll_rec_binding b = {"T", all[k / 2].bound, NULL};
+    atoll_rec_program *p = NULL;
+    atoll_rec *c = test_context();
+    atoll_rec_dim(c, "t", 0);
+    atoll_rt *x = atoll_rec_expr(c, ATOLL_I64, all[k / 2].text);
+    atoll_rt_sink(atoll_rt_at(x, "t=T-1"), "out", nothing, NULL);
+    if (way) /* as an axis */
+      atoll_rt_sink(atoll_rt_maximum(atoll_rt_at(x, "t=0:T"), 0), "out", nothing, NULL);
+    assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = "", .vectorize = way ? "t" : NULL}, &p));
+    if (all[k / 2].fits)
+      assert_ok(atoll_rec_run(p, &b, 1));
+    else
+      assert_refused(ATOLL_USAGE, "may need more than 64 bits", atoll_rec_run(p, &b, 1));
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
+}
+
 static void slices_that_end_before_they_begin(void **state) {
   (void)state;
   const double x[2 * 4 * 3] = {0};
@@ -518,6 +551,7 @@ int main(void) {
       cmocka_unit_test(expressions),
       cmocka_unit_test(cases),
       cmocka_unit_test(cases_that_overlap),
+      cmocka_unit_test(expressions_overflow),
       cmocka_unit_test(cases_that_meet_for_some_bounds),
       cmocka_unit_test(too_many_cases),
       cmocka_unit_test(sizes_and_names),

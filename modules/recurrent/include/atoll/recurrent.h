@@ -91,8 +91,8 @@ ATOLL_API atoll_rt *atoll_rec_input(atoll_rec *c, const char *name, atoll_dtype 
 ATOLL_API atoll_rt *atoll_rec_const(atoll_rec *c, atoll_dtype dtype, double value);
 /** The value of an integer expression at each point, e.g. the position "t". It need not be affine, as in "t*t"; what //
  * and % divide by must be a positive number. USAGE: a number in it, or what numbers in it make together, is beyond
- * 2^31; larger ones are atoll_rec_const()s that are added or multiplied. What it comes to must be within 64 bits, which
- * the interpreter checks and compiled programs do not. */
+ * 2^31; larger ones are atoll_rec_const()s that are added or multiplied. A run with bounds for which it may need more
+ * than 64 bits is refused, too. */
 ATOLL_API atoll_rt *atoll_rec_expr(atoll_rec *c, atoll_dtype dtype, const char *expression);
 /** 0, 1, ... along a new axis of a static extent. */
 ATOLL_API atoll_rt *atoll_rec_iota(atoll_rec *c, atoll_dtype dtype, int64_t extent);
