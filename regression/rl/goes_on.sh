@@ -89,8 +89,10 @@ expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]/rl.hidden=8/rl.hidden=9}" run.d
 says 'is not of reinforce, environment grid, observation 2, seed 1, hidden 9, environments 8'
 expect 76 mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.algorithm=ppo run.dir=parts
 says 'is not of ppo, environment grid'
-expect 65 atoll-generate parts --prompt And
-says 'has no section model'
+expect 76 atoll-generate parts --prompt And
+says 'parts/ckpt/step-00000040.a2 holds a policy that atoll-rl has learnt; expected a transformer'
+expect 76 atoll-convert export parts exported.safetensors
+says 'holds a policy'
 expect 64 mpi 2 "$(atoll atoll-rl)" rl.environments=9 run.dir=odd
 says 'rl.environments 9 is not a multiple of the 2 ranks'
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.n=501 run.dir=odd

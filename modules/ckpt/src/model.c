@@ -46,7 +46,13 @@ atoll_err atoll_ckpt_model(const char *dir, const atoll_ckpt_meta *meta, atoll_m
     err = atoll_yaml_parse(dir, meta->config ? meta->config : "", meta->config ? strlen(meta->config) : 0, &root);
   atoll_yaml *model = err == ATOLL_OK ? atoll_yaml_get(root, "model") : NULL;
   if (err == ATOLL_OK && (!model || !atoll_yaml_is_map(model)))
-    err = atoll_fail(ATOLL_CORRUPT, "%s: config.yaml has no section model", dir);
+    err = atoll_yaml_get(root, "rl")
+              ? atoll_fail(ATOLL_MISMATCH,
+                           "%s holds a policy that atoll-rl has learnt; expected a transformer, as "
+                           "atoll-train and atoll-convert write",
+                           dir)
+              : atoll_fail(ATOLL_CORRUPT, "%s: config.yaml has no section model, which says what the parameters are of",
+                           dir);
   for (size_t i = 0; err == ATOLL_OK && i < atoll_yaml_count(model); i++) {
     const char *text = atoll_yaml_text(atoll_yaml_at(model, i));
     char assignment[ATOLL_OPT_STRING_MAX + 80];

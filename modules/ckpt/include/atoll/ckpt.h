@@ -87,7 +87,7 @@ ATOLL_API atoll_err atoll_ckpt_list(const char *ckpt_dir, char ***dirs, int64_t 
  */
 ATOLL_API int atoll_ckpt_locate(const char *path, char *dir, size_t n);
 /** Local. The model of the checkpoint in dir, from the options that meta holds. *out owned: atoll_model_destroy().
- * CORRUPT when they have no section model. */
+ * MISMATCH when they are of a policy (atoll-rl), CORRUPT when they have no section model otherwise. */
 ATOLL_API atoll_err atoll_ckpt_model(const char *dir, const atoll_ckpt_meta *meta, atoll_model **out);
 
 ATOLL_END_C
