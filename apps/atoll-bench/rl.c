@@ -184,7 +184,7 @@ static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
   int wanted[ALGORITHMS];
   ATOLL_TRY(chosen(cli, wanted));
   ATOLL_TRY(bench_numbers(cli, "environments", "128,512", 1, 1 << 20, &environments));
-  ATOLL_TRY(bench_numbers(cli, "lengths", "125", 2, 1 << 20, &lengths));
+  ATOLL_TRY(bench_numbers(cli, "lengths", "125", 1, 1 << 20, &lengths));
   ATOLL_TRY(bench_count(cli, "observation", 4, 1, 1 << 20, &s.observation));
   ATOLL_TRY(bench_count(cli, "hidden", 64, 1, 1 << 16, &s.hidden));
   ATOLL_TRY(bench_count(cli, "n", 8, 1, 1 << 20, &s.n));

@@ -21,6 +21,23 @@ in_parts steps 4 8 rl.environment=grid rl.n=3 rl.evaluate=8
 in_parts mine 2 4 rl.environment="$ATOLL_BUILD_DIR/modules/rl/test/librl_env_0.so" rl.evaluate=0
 grep -q '^ppo on grid , 8 environments' ppo.said || fail "$(cat ppo.said)"
 grep -q '^reinforce on mine , 8 environments' mine.said || fail "$(cat mine.said)"
+# Iterations of one step go on from the states of those before; returns to the end and of one step are the same then.
+one=(rl.environments=8 rl.hidden=8 rl.chunk=2 rl.environment=cartpole rl.steps=1 rl.iterations=60 rl.evaluate=4)
+run mpi 1 "$(atoll atoll-rl)" "${one[@]}" rl.baseline=false run.dir=one-all
+run mpi 2 "$(atoll atoll-rl)" "${one[@]}" rl.baseline=false rl.n=1 run.dir=one-n
+run mpi 1 "$(atoll atoll-rl)" "${one[@]}" rl.algorithm=ppo run.dir=one-ppo
+for name in one-all one-n one-ppo; do metrics $name; done
+python3 - <<'P' || fail 'iterations of one step'
+import json
+whole, window, ppo = (json.load(open(f"one-{n}.json")) for n in ("all", "n", "ppo"))
+for m in whole, window, ppo:
+    assert m["environment_steps"] == [8 * k for k in range(1, 61)] and min(m["gradient_norm"]) > 0
+    ends = [length for n, length in zip(m["episodes"], m["mean_length"]) if n]
+    assert ends and min(ends) > 5, ends  # CartPole does not fall at once
+for name in ("loss", "gradient_norm"):
+    for a, b in zip(whole[name], window[name]):
+        assert abs(a - b) <= 1e-4 * abs(a), (name, a, b)
+P
 run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.environment=grid rl.evaluate=8 rl.iterations=8 run.dir=whole
 metrics whole
 run mpi 1 "$(atoll atoll-rl)" "${common[@]}" "${ppo[@]}" rl.clip=0 rl.iterations=8 run.dir=clipped

@@ -37,7 +37,7 @@ static const atoll_opt_def defs[] = {
     {"observation", ATOLL_OPT_INT, RL(observation), "4", "1..1048576", "numbers", "Size of an observation of free."},
     {"environments", ATOLL_OPT_INT, RL(environments), "32", "1..1048576", "",
      "Environments side by side, over all ranks."},
-    {"steps", ATOLL_OPT_INT, RL(steps), "500", "2..1048576", "steps", "Steps of an iteration in each environment."},
+    {"steps", ATOLL_OPT_INT, RL(steps), "500", "1..1048576", "steps", "Steps of an iteration in each environment."},
     {"n", ATOLL_OPT_INT, RL(n), "0", "0..1048576", "steps",
      "reinforce: steps of a return; 0 = to the end (Monte-Carlo)."},
     {"iterations", ATOLL_OPT_INT, RL(iterations), "100", "0..1000000000", "", "Iterations in all, over every attempt."},
