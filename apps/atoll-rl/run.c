@@ -310,13 +310,13 @@ static void tell(session *s, int64_t k, double seconds) {
 
 /* The loss or its gradient is no number any more: parameters are lost from there on. */
 static atoll_err check_finite(const session *s, int64_t k) {
+  char checkpoint[64] = "there is no checkpoint";
+  if (s->saved >= 0)
+    (void)snprintf(checkpoint, sizeof checkpoint, "the last checkpoint is of iteration %lld", (long long)s->saved);
   for (int64_t i = 0; i < k; i++)
     if (!isfinite(s->report[i].loss) || !isfinite(s->report[i].gradient_norm))
-      return atoll_fail(ATOLL_NONFINITE,
-                        "iteration %lld: loss %g, gradient norm %g; the last checkpoint is of "
-                        "iteration %lld",
-                        (long long)s->report[i].iteration, s->report[i].loss, s->report[i].gradient_norm,
-                        (long long)s->saved);
+      return atoll_fail(ATOLL_NONFINITE, "iteration %lld: loss %g, gradient norm %g; %s",
+                        (long long)s->report[i].iteration, s->report[i].loss, s->report[i].gradient_norm, checkpoint);
   return ATOLL_OK;
 }
 

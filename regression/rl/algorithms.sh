@@ -95,6 +95,14 @@ wrong 8 76 0 'says that environment 0 has ended, which is endless (iteration 2, 
 wrong 7 68 1 'failed with 7 (iteration 2, step 0)'
 atoll-inspect metrics wrong --json >wrong.json || fail 'metrics of a run that has failed'
 python3 -c 'import json; m = json.load(open("wrong.json")); assert m["step"] == [1, 2], m["step"]' || fail 'rows of a run that has failed'
+# Parameters that become too large to be added up, with a checkpoint from before or without one.
+huge=("${common[@]}" rl.environment=free rl.evaluate=0)
+expect 80 mpi 1 "$(atoll atoll-rl)" "${huge[@]}" rl.learning_rate=1e38 rl.iterations=4 run.dir=huge
+says 'iteration 2: loss '
+says '; there is no checkpoint'
+run mpi 1 "$(atoll atoll-rl)" "${huge[@]}" rl.iterations=2 run.dir=grown
+expect 80 mpi 1 "$(atoll atoll-rl)" "${huge[@]}" rl.learning_rate=1e38 rl.iterations=4 run.dir=grown
+says '; the last checkpoint is of iteration 2'
 expect 66 mpi 1 "$(atoll atoll-rl)" rl.environment=./none.so run.dir=odd
 [ ! -e odd ] || fail 'what is refused leaves a run directory'
 exit 0
