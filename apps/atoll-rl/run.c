@@ -201,6 +201,13 @@ static atoll_err load_checkpoint(session *s, const char *dir) {
   return ATOLL_OK;
 }
 
+/* Told before the run, of which it is no part any more. */
+static atoll_err check_trace(FILE *trace) {
+  if (!trace || (fflush(trace) == 0 && !ferror(trace)))
+    return ATOLL_OK;
+  return atoll_fail(ATOLL_IO, "the file of --trace cannot be written to its end");
+}
+
 static atoll_err set_out(session *s, const atoll_opts *opts, FILE *trace) {
   char dir[1024];
   ATOLL_TRY_ALL(MPI_COMM_WORLD, name_dir(s->job));
@@ -215,6 +222,7 @@ static atoll_err set_out(session *s, const atoll_opts *opts, FILE *trace) {
   ATOLL_TRY(open_dir(s));
   double began = atoll_clock_now();
   ATOLL_TRY(atoll_rl_create(MPI_COMM_WORLD, s->env, &s->job->rl, s->rank == 0 ? trace : NULL, &s->rl));
+  ATOLL_TRY_ALL(MPI_COMM_WORLD, check_trace(trace));
   int64_t peak;
   ATOLL_TRY_ALL(MPI_COMM_WORLD, atoll_rl_peak_bytes(s->rl, &peak));
   if (s->rank == 0)

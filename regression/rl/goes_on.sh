@@ -99,6 +99,14 @@ expect 64 mpi 1 "$(atoll atoll-rl)" rl.n=501 run.dir=odd
 says 'rl.n 501 is beyond rl.steps 500'
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.environments=1 run.dir=odd
 says 'rl.baseline with rl.environments 1'
+# A trace that its disk does not take ends the run before it learns.
+if [ -w /dev/full ]; then
+  expect 74 mpi 2 "$(atoll atoll-rl)" "${cart[@]}" rl.iterations=2 run.dir=traced --trace=/dev/full
+  says 'the file of --trace cannot be written to its end'
+  [ ! -e traced/run.h5 ] || fail 'it learnt all the same'
+fi
+run mpi 2 "$(atoll atoll-rl)" "${cart[@]}" rl.iterations=2 run.dir=traced --trace=trace.txt
+grep -q '^== program' trace.txt || fail 'no program in the trace'
 # What would count for nothing is refused, whoever gives it; a default value that is written down is none of that.
 run mpi 1 "$(atoll atoll-rl)" "${common[@]}" rl.clip=0.2 rl.observation=4 rl.iterations=1 run.dir=written
 refused() { # TEXT OPTION...
