@@ -21,7 +21,10 @@ struct contraction {
   int blocks; /* operand that lies in blocks, or -1 */
   int walk;   /* the label that walks over them: within a block; `first` is how far it is in the slice */
   int shared; /* the label whose values threads share, or -1 */
-  int row;    /* the label of rows that are read once for all that is taken at once, or -1 */
+  int many;   /* the label whose values are taken AT_ONCE, or -1 */
+  int row;    /* the label of rows that are read once for all that is taken at once, or -1, */
+  int rows;   /* how many of them are taken together, */
+  int ahead;  /* and which of those it is */
 };
 
 int rt_blocked_operand(const rt_emitter *em, const atoll_rt *x) {
@@ -59,13 +62,13 @@ static const char *label_at(rt_emitter *em, const struct contraction *c, int l, 
   return ahead || l == c->walk ? rt_text(em, ahead ? "(%s + %d)" : "(%s)", s, ahead) : s;
 }
 
-/* Where an operand's element is; label `repeated` counts from its loop's variable on. */
+/* Where an operand's element is; labels `repeated` and that of rows count from their loops' variables on. */
 static const char *contraction_at(rt_emitter *em, const struct contraction *c, int i, int repeated, int ahead) {
   const char *s = NULL;
   for (int l = 0; l < c->labels; l++)
     if (c->label[l].stride[i]) {
-      const char *term =
-          rt_text(em, "%s * %s", label_at(em, c, l, i, l == repeated ? ahead : 0), c->label[l].stride[i]);
+      const int further = l == repeated ? ahead : l == c->row ? c->ahead : 0;
+      const char *term = rt_text(em, "%s * %s", label_at(em, c, l, i, further), c->label[l].stride[i]);
       s = s ? rt_text(em, "%s + %s", s, term) : term;
     }
   return s ? s : "0";
@@ -230,53 +233,58 @@ static int rows_in_turn(const struct contraction *c, int repeated, int times) {
   return times > 1 && c->walk < 0 && c->label[repeated].stride[big] != NULL && weight(&c->o[big]) >= LARGE;
 }
 
-/* A pass over a row that several vectors share asks for its part of a row further on: products hold up reading too long
+/* A pass over rows that several vectors share asks for its part of rows further on: products hold up reading too long
  * for the processor to run ahead of them. Into the second cache, as the first is full of vectors. */
-static void fetch_row(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times) {
+static void fetch_rows(rt_emitter *em, const struct contraction *c, int inner, int times) {
   enum { AHEAD = 8 };
   const int big = larger_operand(c);
-  const char *l = rt_text(em, "l%c", c->label[inner].name), *i = rt_text(em, "l%c", c->label[repeated].name);
-  const char *n = rt_size(em, c->label[inner].extent), *all = rt_size(em, c->label[repeated].extent);
   if (c->row < 0 || weight(&c->o[big]) < LARGE || !is_stride(c->label[inner].stride[big], "1"))
     return;
+  const char *l = rt_text(em, "l%c", c->label[inner].name), *i = rt_text(em, "l%c", c->label[c->many].name);
+  const char *n = rt_text(em, "%s * %d", rt_size(em, c->label[inner].extent), c->rows);
+  const char *all = rt_size(em, c->label[c->many].extent);
   rt_open(em, "for (int64_t %s = %s * %s / %s; %s < (%s + %d) * %s / %s; %s += %d)", l, i, n, all, l, i, times, n, all,
           l, LINE);
   rt_line(em, "RT_FETCH_FAR(%s + %s);", c->o[big].base, contraction_at(em, c, big, c->row, AHEAD));
   rt_close(em);
 }
 
-/* Adds to sums from..to-1 the vectors of one pass over the inner label. */
-static void add_vectors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int from, int to) {
+/* Adds to sums from..to-1 of every row, of which a row has `times`, the vectors of one pass over the inner label. */
+static void add_vectors(rt_emitter *em, struct contraction *c, int inner, int repeated, int from, int to, int times) {
   const char *l = rt_text(em, "l%c", c->label[inner].name);
   rt_open(em, "for (int64_t %s = 0; %s < %s; %s += RT_WIDTH)", l, l, rt_size(em, c->label[inner].extent), l);
-  for (int u = from; u < to; u++)
-    rt_line(em, "sum[%d] += rt_vector_at(&%s) * rt_vector_at(&%s);", u, contraction_element(em, c, 0, repeated, u),
-            contraction_element(em, c, 1, repeated, u));
+  for (c->ahead = 0; c->ahead < c->rows; c->ahead++)
+    for (int u = from; u < to; u++)
+      rt_line(em, "sum[%d] += rt_vector_at(&%s) * rt_vector_at(&%s);", c->ahead * times + u,
+              contraction_element(em, c, 0, repeated, u), contraction_element(em, c, 1, repeated, u));
+  c->ahead = 0;
   rt_close(em);
 }
 
 /* Sums over the inner label, for `times`, which are one or AT_ONCE, values of label `repeated` at once. Every sum is
  * made alike, so that it does not depend on how many are made at once. */
-static void innermost_vectors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times, int w) {
-  fetch_row(em, c, inner, repeated, times);
-  rt_line(em, "rt_vector sum[%d] = {};", times);
+static void innermost_vectors(rt_emitter *em, struct contraction *c, int inner, int repeated, int times, int w) {
+  fetch_rows(em, c, inner, times);
+  rt_line(em, "rt_vector sum[%d] = {};", times * c->rows);
   if (rows_in_turn(c, repeated, times))
     for (int u = 0; u < times; u++)
-      add_vectors(em, c, inner, repeated, u, u + 1);
+      add_vectors(em, c, inner, repeated, u, u + 1, times);
   else
-    add_vectors(em, c, inner, repeated, 0, times);
-  if (times == 1) {
-    rt_line(em, "t%d[%s] += rt_fold(sum[0]);", w, contraction_at(em, c, 2, repeated, 0));
-    return;
+    add_vectors(em, c, inner, repeated, 0, times, times);
+  if (times > 1)
+    rt_line(em, "float folded[%d];", times);
+  for (c->ahead = 0; c->ahead < c->rows; c->ahead++) {
+    if (times > 1)
+      rt_line(em, "rt_fold4(sum + %d, folded);", c->ahead * times);
+    for (int u = 0; u < times; u++)
+      rt_line(em, "t%d[%s] += %s;", w, contraction_at(em, c, 2, repeated, u),
+              times > 1 ? rt_text(em, "folded[%d]", u) : rt_text(em, "rt_fold(sum[%d])", c->ahead));
   }
-  rt_line(em, "float folded[%d];", times);
-  rt_line(em, "rt_fold4(sum, folded);");
-  for (int u = 0; u < times; u++)
-    rt_line(em, "t%d[%s] += folded[%d];", w, contraction_at(em, c, 2, repeated, u), u);
+  c->ahead = 0;
 }
 
 /* The innermost loop, for `times` values of label `repeated` at once. */
-static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
+static void innermost(rt_emitter *em, const atoll_rt *x, struct contraction *c, int inner, int dot, int repeated,
                       int times, int w) {
   const char *reduced = NULL, *sum[8], *to[8], *factor[8] = {NULL};
   fetch_next(em, c, inner, repeated, times);
@@ -319,7 +327,8 @@ static void read_contraction(rt_emitter *em, const atoll_rt *x, struct contracti
   names[0] = x->spec;
   names[1] = comma + 1;
   names[2] = strstr(comma, "->") + 2;
-  *c = (struct contraction){.labels = 0, .blocks = rt_blocked_operand(em, x), .walk = -1, .row = -1};
+  *c = (struct contraction){
+      .labels = 0, .blocks = rt_blocked_operand(em, x), .walk = -1, .many = -1, .row = -1, .rows = 1};
   for (int k = 0; k < 2; k++)
     c->o[k] = k == c->blocks ? rt_blocks_of(em, x, k) : rt_operand_of(em, x, k, 0);
   c->o[2] = (rt_operand){.kind = RT_MEMORY, .dtype = x->dtype, .axes = x->axes};
@@ -349,53 +358,73 @@ static void open_blocks(rt_emitter *em, const struct contraction *c) {
           o->size, o->lo, o->size, o->size, one);
 }
 
-enum { AT_ONCE = 4 }; /* values of the outermost loop's label */
+enum { AT_ONCE = 4, TOGETHER = 2 }; /* values of a label; rows: eight sums, which hide how long a product takes */
 
-/* Whether nothing is left when a label is taken AT_ONCE values at a time. */
-static int is_even(const struct contraction *c, int l) {
+static int is_multiple(const struct contraction *c, int l, int of) {
   int64_t extent;
-  return l != c->walk && rt_is_const(c->label[l].extent, &extent) && extent % AT_ONCE == 0;
+  return l != c->walk && rt_is_const(c->label[l].extent, &extent) && extent % of == 0;
 }
 
-/* Which of the loops takes values AT_ONCE. Vectors that the larger operand's rows are multiplied by, where there are
- * several, so that a row is read once for all of them; else the outermost. */
-static int place_at_once(const atoll_rt *x, const struct contraction *c, const int *order, int n, int inner, int dot) {
+/* Whether nothing is left when a label is taken AT_ONCE values at a time. */
+static int is_even(const struct contraction *c, int l) { return is_multiple(c, l, AT_ONCE); }
+
+/* Whether label u, around v, continues it in operand i (or is in it no more than v is). */
+static int continues(const struct contraction *c, int u, int v, int i) {
+  const char *outer = c->label[u].stride[i], *inner = c->label[v].stride[i];
+  int64_t s, t, extent;
+  if (!outer || !inner)
+    return !outer && !inner;
+  return is_number(outer, &s) && is_number(inner, &t) && rt_is_const(c->label[v].extent, &extent) && s == t * extent;
+}
+
+/* Which of the loops takes values AT_ONCE: returns its place. Vectors that the larger operand's rows are multiplied by,
+ * where there are several, so that a row is read once for all of them, and of many vectors a vector once for two rows;
+ * else the outermost. */
+static int take_at_once(const atoll_rt *x, struct contraction *c, const int *order, int n, int inner, int dot) {
   int last = n - 1;
   int64_t extent;
   while (last > 0 && is_unit(&c->label[order[last]]))
     last--;
+  if (n)
+    c->many = order[0];
   if (!dot || c->walk >= 0 || last <= 0 || !is_in_vectors(x, c, inner))
     return 0;
   const struct label *l = &c->label[order[last]];
-  return !l->summed && !l->stride[larger_operand(c)] && rt_is_const(l->extent, &extent) && extent >= AT_ONCE ? last : 0;
+  if (l->summed || l->stride[larger_operand(c)] || !rt_is_const(l->extent, &extent) || extent < AT_ONCE)
+    return 0;
+  c->many = order[last];
+  c->row = order[last - 1];
+  if (extent >= 2 * AT_ONCE && is_multiple(c, c->row, TOGETHER) && continues(c, c->row, inner, larger_operand(c)))
+    c->rows = TOGETHER;
+  return last;
 }
 
-static void open_loop(rt_emitter *em, const struct contraction *c, int label) {
-  const char *l = rt_text(em, "l%c", c->label[label].name);
-  rt_open(em, "for (int64_t %s = %s; %s < %s; %s++)", l, label_from(c, label), l, label_to(em, c, label), l);
+/* A loop of a label, `step` values at a time. */
+static void open_label(rt_emitter *em, const struct contraction *c, int l, int step) {
+  const char *i = rt_text(em, "l%c", c->label[l].name);
+  rt_open(em, "for (int64_t %s = %s; %s < %s; %s += %d)", i, label_from(c, l), i, label_to(em, c, l), i, step);
 }
 
-/* All loops. One of them takes values AT_ONCE, which share what the loops inside read, and then the rest. */
-static void contract(rt_emitter *em, const atoll_rt *x, struct contraction *c, const int *order, int n, int inner,
-                     int dot, int w) {
-  const int place = place_at_once(x, c, order, n, inner, dot), many = n ? order[place] : -1;
-  const char *i = n ? rt_text(em, "l%c", c->label[many].name) : NULL, *to = NULL;
-  c->row = place > 0 ? order[place - 1] : -1;
+/* All loops. One of them, at `place`, takes values AT_ONCE, which share what the loops inside read, and then the
+ * rest. */
+static void contract(rt_emitter *em, const atoll_rt *x, struct contraction *c, const int *order, int n, int place,
+                     int inner, int dot, int w) {
+  const char *i = n ? rt_text(em, "l%c", c->label[c->many].name) : NULL, *to = NULL;
   if (c->walk >= 0)
     open_blocks(em, c);
   for (int k = 0; k < place; k++)
-    open_loop(em, c, order[k]);
+    open_label(em, c, order[k], order[k] == c->row ? c->rows : 1);
   if (n)
-    to = c->walk >= 0 ? "count" : label_to(em, c, many);
+    to = c->walk >= 0 ? "count" : label_to(em, c, c->many);
   if (n)
-    rt_line(em, "int64_t %s = %s;", i, c->walk >= 0 ? "0" : label_from(c, many));
-  const int least = n && is_even(c, many) ? AT_ONCE : 1;
+    rt_line(em, "int64_t %s = %s;", i, c->walk >= 0 ? "0" : label_from(c, c->many));
+  const int least = n && is_even(c, c->many) ? AT_ONCE : 1;
   for (int times = n ? AT_ONCE : 1; times >= least; times -= AT_ONCE - 1) {
     if (n)
       rt_open(em, "for (; %s + %d <= %s; %s += %d)", i, times, to, i, times);
     for (int k = place + 1; k < n; k++)
-      open_loop(em, c, order[k]);
-    innermost(em, x, c, inner, dot, many, times, w);
+      open_label(em, c, order[k], 1);
+    innermost(em, x, c, inner, dot, c->many, times, w);
     for (int k = place; k < n; k++)
       rt_close(em);
   }
@@ -476,11 +505,6 @@ static const char *near_at(rt_emitter *em, const struct contraction *c, const st
   return at;
 }
 
-static void open_label(rt_emitter *em, const struct contraction *c, int l, int step) {
-  const char *i = rt_text(em, "l%c", c->label[l].name);
-  rt_open(em, "for (int64_t %s = %s; %s < %s; %s += %d)", i, label_from(c, l), i, label_to(em, c, l), i, step);
-}
-
 /* Gathers factors, or spreads results. */
 static void carry(rt_emitter *em, const struct contraction *c, const struct sweep *s, int w) {
   int loops = 1;
@@ -499,7 +523,7 @@ static void carry(rt_emitter *em, const struct contraction *c, const struct swee
     rt_close(em);
 }
 
-static void contract_in_sweep(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const struct sweep *s,
+static void contract_in_sweep(rt_emitter *em, const atoll_rt *x, struct contraction *c, const struct sweep *s,
                               const int *order, int n, int inner, int dot, int w) {
   const int last = last_loop(c, order, n), keeps = s->all > WAYS;
   open_blocks(em, c);
@@ -515,7 +539,7 @@ static void contract_in_sweep(rt_emitter *em, const atoll_rt *x, const struct co
     open_label(em, c, order[k], dot && k == last ? AT_ONCE : 1);
   if (dot) {
     rt_line(em, "rt_vector sum[%d] = {};", AT_ONCE);
-    add_vectors(em, c, inner, order[last], 0, AT_ONCE);
+    add_vectors(em, c, inner, order[last], 0, AT_ONCE, AT_ONCE);
     rt_line(em, "float folded[%d];", AT_ONCE);
     rt_line(em, "rt_fold4(sum, folded);");
     for (int u = 0; u < AT_ONCE; u++)
@@ -621,15 +645,6 @@ struct index {
 struct product {
   struct index loop, side[2], sum; /* side[k]: labels of operand k and the result */
 };
-
-/* Whether label u, around v, continues it in operand i (or is in it no more than v is). */
-static int continues(const struct contraction *c, int u, int v, int i) {
-  const char *outer = c->label[u].stride[i], *inner = c->label[v].stride[i];
-  int64_t s, t, extent;
-  if (!outer || !inner)
-    return !outer && !inner;
-  return is_number(outer, &s) && is_number(inner, &t) && rt_is_const(c->label[v].extent, &extent) && s == t * extent;
-}
 
 static int is_one_index(const struct contraction *c, const struct index *x) {
   for (int k = 0; k + 1 < x->n; k++)
@@ -793,6 +808,7 @@ void rt_emit_einsum(rt_emitter *em, const atoll_rt *x) {
     rt_line(em, "t%d[i] = 0;", w);
     rt_close(em);
   }
+  const int place = in_sweep ? 0 : take_at_once(x, &c, order, n, inner, dot >= 0);
   c.shared = shared_label(&c, order, n);
   if (c.shared >= 0) {
     const char *work = "1", *all = rt_size(em, c.label[c.shared].extent);
@@ -801,14 +817,14 @@ void rt_emit_einsum(rt_emitter *em, const atoll_rt *x) {
     rt_line(em, "const int parts = rt_parts(r, %s);", work);
     rt_line(em, "_Pragma(\"omp parallel for num_threads(parts) if (parts > 1)\")");
     rt_open(em, "for (int part = 0; part < parts; part++)");
-    const int unit = n && order[0] == c.shared && is_even(&c, c.shared) ? AT_ONCE : 1;
+    const int unit = c.shared == c.row ? c.rows : c.shared == c.many && is_even(&c, c.shared) ? AT_ONCE : 1;
     rt_line(em, "const int64_t from = %s / %d * part / parts * %d, to = %s / %d * (part + 1) / parts * %d;", all, unit,
             unit, all, unit, unit);
   }
   if (in_sweep)
     contract_in_sweep(em, x, &c, &sweep, order, n, inner, dot >= 0, w);
   else
-    contract(em, x, &c, order, n, inner, dot >= 0, w);
+    contract(em, x, &c, order, n, place, inner, dot >= 0, w);
   if (c.shared >= 0)
     rt_close(em);
   if (own) {
