@@ -245,6 +245,7 @@ static atoll_err transform(atoll_rec *c, const atoll_rec_params *p, atoll_rec_pr
     err = obtain(p, made, program);
   rt_graph_destroy(&made);
   ATOLL_TRY(err);
+  program->graph->least = p->least;
   if (p->trace) {
     fprintf(p->trace, "== schedule by %s\n", program->schedule.method);
     rt_tree_print(program->graph, program->schedule.tree, p->trace);

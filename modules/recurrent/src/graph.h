@@ -145,6 +145,7 @@ struct rt_graph {
   atoll_syms *syms; /* borrowed from the context */
   uint64_t seed;
   int64_t block_size; /* points of a block in which values that slices read are stored; 0: one by one */
+  int64_t least;      /* bounds given at run that the schedule is for are no less; 0: all */
   int dims;
   rt_dim dim[RT_DIMS];
   int nodes, room;

@@ -746,6 +746,9 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
     if (bound[d] < 1 || bound[d] > RT_NUMBER_MOST)
       return atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1 or more than %lld", dim->bound_name,
                         (long long)RT_NUMBER_MOST);
+    if (!dim->bound && bound[d] < g->least)
+      return atoll_fail(ATOLL_USAGE, "bound '%s' is %lld, but the program was compiled for %lld at the least",
+                        dim->bound_name, (long long)bound[d], (long long)g->least);
     env.bound[d] = bound[d];
   }
   if (g->valid)

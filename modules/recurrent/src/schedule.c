@@ -180,14 +180,22 @@ static isl_stat append_zero(isl_map *m, void *user) {
   return *sum ? isl_stat_ok : isl_stat_error;
 }
 
-/* X[q] -> time of the computation of x's value at q. */
+/* The map that there is in `maps`, or NULL: they are empty. */
+static isl_map *only(isl_union_map *maps) {
+  if (isl_union_map_is_empty(maps) != isl_bool_true)
+    return isl_map_from_union_map(maps);
+  isl_union_map_free(maps);
+  return NULL;
+}
+
+/* X[q] -> time of the computation of x's value at q; NULL: with bounds as large as they are here, it has none. */
 static isl_map *creation(const struct rt_order *o, const atoll_rt *x, isl_union_map *time) {
   char name[16];
   isl_set *domain = isl_set_intersect_params(rt_poly_known_domain(&o->known, x), isl_set_copy(o->context));
   isl_map *self = isl_map_identity(isl_space_map_from_set(isl_set_get_space(domain)));
   (void)snprintf(name, sizeof name, "S%d", rt_head(x));
   self = isl_map_set_tuple_name(isl_map_intersect_domain(self, domain), isl_dim_out, name);
-  return isl_map_from_union_map(isl_union_map_apply_range(isl_union_map_from_map(self), isl_union_map_copy(time)));
+  return only(isl_union_map_apply_range(isl_union_map_from_map(self), isl_union_map_copy(time)));
 }
 
 /* X[q] -> times of all that read it; NULL: nothing does. */
@@ -207,11 +215,7 @@ static isl_map *readings(const struct rt_order *o, const rt_graph *g, const atol
     }
   }
   isl_set_free(domain);
-  users = isl_union_map_apply_range(users, isl_union_map_copy(time));
-  if (isl_union_map_is_empty(users) != isl_bool_true)
-    return isl_map_from_union_map(users);
-  isl_union_map_free(users);
-  return NULL;
+  return only(isl_union_map_apply_range(users, isl_union_map_copy(time)));
 }
 
 /* Adds `when`, an order of instances, as statement <letter><id>, at coordinate `value` of the time it follows. Not
@@ -276,7 +280,9 @@ static isl_union_map *with_memory(const struct rt_order *o, const rt_graph *g, i
   for (int i = 0; i < g->nodes; i++) {
     if (!has_statement(g->node[i]) || g->node[i]->op == RT_SINK || !rt_is_read_outside(g, g->node[i]))
       continue;
-    isl_map *read = readings(o, g, g->node[i], time), *when = creation(o, g->node[i], time);
+    isl_map *when = creation(o, g->node[i], time), *read = when ? readings(o, g, g->node[i], time) : NULL;
+    if (!when)
+      continue;
     if (read && rt_is_exchange(g->node[i]))
       all = add_statement(all, 'R', i, isl_map_lexmin(isl_map_copy(read)), -1);
     when = read ? isl_map_union(when, read) : when;

@@ -64,9 +64,24 @@ static atoll_rec *skewed(test_log *log) {
   return c;
 }
 
+/* The weight's gradient has values that are there at T = 1 only. */
+static atoll_rec *learnt(test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rt *gradient[2];
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F64, "t", ATOLL_SHAPE(STATES));
+  atoll_rt *w = atoll_rec_input(c, "w", ATOLL_F64, "", ATOLL_SHAPE(STATES, STATES));
+  atoll_rt *h = atoll_rec_tensor(c, "h", ATOLL_F64, "t", ATOLL_SHAPE(STATES));
+  atoll_rt_def(h, "t==0", x);
+  atoll_rt_def(h, "true", atoll_rt_tanh(atoll_rt_add(x, atoll_rt_mv(w, atoll_rt_at(h, "t-1")))));
+  atoll_rt_gradients(atoll_rt_sum(atoll_rt_sin(h), 0), 2, (atoll_rt *[]){x, w}, gradient);
+  atoll_rt_sink(gradient[1], "gradient", test_collect, log);
+  return c;
+}
+
 enum { T = 37 };
 static double numbers[T * STATES];
-static const atoll_rec_binding bindings[] = {{"T", T, NULL}, {"x", 0, numbers}};
+static const atoll_rec_binding bindings[] = {{"T", T, NULL}, {"x", 0, numbers}, {"w", 0, numbers + 1}};
 
 static int draw_numbers(void **state) {
   uint64_t seed = 11;
@@ -85,7 +100,7 @@ static void ordered_by(const char *who, program make, const char *what, const at
   size_t bytes = 0;
   expected.n = got.n = 0;
   atoll_rec *c = make(&expected);
-  assert_ok(atoll_rec_interpret(c, bindings, 2));
+  assert_ok(atoll_rec_interpret(c, bindings, 3));
   atoll_rec_destroy(&c);
   c = make(&got);
   params.compiler = "";
@@ -98,7 +113,7 @@ static void ordered_by(const char *who, program make, const char *what, const at
     char *said = strstr(text, "== schedule by ");
     fail_msg("%s: expected '%s', got '%.25s'", what, line, said ? said : "nothing");
   }
-  if (atoll_rec_run(p, bindings, 2) != ATOLL_OK)
+  if (atoll_rec_run(p, bindings, 3) != ATOLL_OK)
     fail_msg("%s: %s", what, atoll_err_message());
   assert_true(expected.n > 0);
   assert_int_equal(expected.n, got.n);
@@ -144,6 +159,25 @@ static void blocks_that_come_and_go_are_in_order(void **state) {
   (void)state;
   for (int size = 2; size <= 8; size *= 2)
     ordered_by("isl", window, "window in blocks", &(atoll_rec_params){.budget = ISL, .tile = size, .block = size});
+}
+
+static void bounds_of_runs_are_those_that_were_promised(void **state) {
+  (void)state;
+  for (int least = 1; least <= T; least += 6)
+    for (int64_t budget = 0; budget <= ISL; budget += ISL) {
+      ordered_by(budget ? "isl" : "shifts", lstm, "lstm", &(atoll_rec_params){.budget = budget, .least = least});
+      ordered_by(budget ? "isl" : "shifts", learnt, "learnt", &(atoll_rec_params){.budget = budget, .least = least});
+    }
+  static test_log log;
+  atoll_rec_program *p = NULL;
+  atoll_rec *c = lstm(&log);
+  log.n = 0;
+  assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.least = T + 1, .compiler = ""}, &p));
+  assert_refused(ATOLL_USAGE, "bound 'T' is 37, but the program was compiled for 38 at the least",
+                 atoll_rec_run(p, bindings, 3));
+  assert_int_equal(log.n, 0);
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
 }
 
 /* ---- legality of times ---- */
@@ -447,6 +481,7 @@ int main(void) {
       cmocka_unit_test(shifts_step_in_when_isl_exceeds_its_budget),
       cmocka_unit_test(isl_orders_what_needs_skewed_loops),
       cmocka_unit_test(blocks_that_come_and_go_are_in_order),
+      cmocka_unit_test(bounds_of_runs_are_those_that_were_promised),
       cmocka_unit_test(illegal_times_are_noticed),
       cmocka_unit_test(fewer_pieces_are_the_same_set),
       cmocka_unit_test(fewer_pieces_are_the_same_pairs),

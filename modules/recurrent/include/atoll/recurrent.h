@@ -280,7 +280,8 @@ typedef struct atoll_rec_params {
    * and contractions read them where they lie; 0: each value by itself, and slices are copied together. A window then
    * takes its length and at most one block more. */
   int64_t block;
-  /** Bounds given at run will be at least this; 0: 1. Larger values leave out code for small bounds. */
+  /** Bounds given at run are at least this; 0: 1. Larger values leave out code for small bounds. A run with a smaller
+   *  one is refused: USAGE. */
   int64_t least;
   /** 0: loops with shifted statements, where they give an order, else isl. Not 0: isl first, with at most so many of
    * its operations. */
