@@ -2,20 +2,23 @@
  *
  * The sets are the least solution of D(source) >= image of D(node) under the edge. Through a recurrence they could grow
  * a point at a time for ever, so after a few rounds a node is taken to be needed wherever it can be: where all that it
- * reads exists. Edges out of a domain and points without a case are found on the way. */
+ * reads exists. Edges out of a domain and points without a case are found on the way. Those may be of points that only
+ * that guess asked for, so the analysis is then made again with a closer one: where all that it reads can be, too. */
 #include "passes.h"
 #include "poly.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE = 4 }; /* rounds before a growing set is widened */
+enum { PATIENCE = 4 }; /* rounds before a growing set is widened, and of narrowing what can be */
 
 struct analysis {
   rt_graph *g;
   isl_ctx *ctx;
   isl_set *context;
-  isl_set **need; /* per node, NULL: nothing */
+  isl_set **need;     /* per node, NULL: nothing */
+  isl_set **possible; /* per node, NULL: its domain */
+  int refused;        /* bool: some bounds were */
   rt_poly_known known;
   int *growths;
   char *queued;
@@ -42,11 +45,16 @@ static isl_set *uncovered(const struct analysis *a, const atoll_rt *x, isl_set *
   return rest;
 }
 
+/* Where x can be, as far as it was looked for. */
+static isl_set *limits(const struct analysis *a, const atoll_rt *x) {
+  return a->possible[x->id] ? isl_set_copy(a->possible[x->id]) : domain(a, x);
+}
+
 /* Where everything that x reads exists. */
 static isl_set *possible(const struct analysis *a, const atoll_rt *x) {
-  isl_set *all = domain(a, x);
+  isl_set *all = limits(a, x);
   for (int k = 0; k < x->inputs; k++) {
-    isl_set *src = domain(a, rt_src(a->g, &x->in[k]));
+    isl_set *src = limits(a, rt_src(a->g, &x->in[k]));
     all = isl_set_subtract(all, isl_map_domain(isl_map_subtract_range(access(a, x, k), src)));
   }
   if (x->op == RT_MERGE) {
@@ -54,6 +62,22 @@ static isl_set *possible(const struct analysis *a, const atoll_rt *x) {
     all = isl_set_subtract(all, bare);
   }
   return all;
+}
+
+/* Narrows what can be by what that reads, round by round. Any number of rounds will do: what is left is a guess. */
+static void find_possible(struct analysis *a) {
+  for (int round = 0, changed = 1; changed && round < PATIENCE; round++) {
+    changed = 0;
+    for (int i = 0; i < a->g->nodes; i++) {
+      const atoll_rt *x = a->g->node[i];
+      if (!x || !x->inputs || x->op == RT_GRAD)
+        continue;
+      isl_set *before = limits(a, x);
+      a->possible[i] = rt_poly_coalesce(possible(a, x));
+      changed |= isl_set_is_equal(before, a->possible[i]) != isl_bool_true;
+      isl_set_free(before);
+    }
+  }
 }
 
 static void enqueue(struct analysis *a, int id) {
@@ -98,6 +122,7 @@ static atoll_err forbid(struct analysis *a, isl_set *wrong, const char *text) {
     isl_set_free(bad);
     return ATOLL_OK;
   }
+  a->refused = 1;
   a->context = rt_poly_coalesce(isl_set_subtract(a->context, bad));
   isl_bool hopeless = isl_set_is_empty(a->context);
   if (none == isl_bool_error || hopeless == isl_bool_error)
@@ -281,36 +306,57 @@ static atoll_err conclude(struct analysis *a) {
 static int allocate(struct analysis *a) {
   size_t n = (size_t)a->room;
   a->need = calloc(n, sizeof(isl_set *));
+  a->possible = calloc(n, sizeof(isl_set *));
   a->growths = calloc(n, sizeof *a->growths);
   a->queued = calloc(n, 1);
   a->same = calloc(n, 1);
   a->queue = calloc(n, sizeof *a->queue);
   a->ctx = rt_poly_create();
   a->context = a->ctx ? rt_poly_context(a->ctx, a->g) : NULL;
-  return a->need && a->growths && a->queued && a->same && a->queue && a->context &&
+  return a->need && a->possible && a->growths && a->queued && a->same && a->queue && a->context &&
          rt_poly_known_create(a->ctx, a->g, &a->known) == ATOLL_OK;
 }
 
 static void release(struct analysis *a) {
   for (int i = 0; a->need && i < a->room; i++)
     isl_set_free(a->need[i]);
+  for (int i = 0; a->possible && i < a->room; i++)
+    isl_set_free(a->possible[i]);
   rt_poly_known_destroy(&a->known);
   isl_set_free(a->context);
   isl_ctx_free(a->ctx);
   free(a->need);
+  free(a->possible);
   free(a->growths);
   free(a->queued);
   free(a->same);
   free(a->queue);
 }
 
-atoll_err rt_pass_domains(rt_graph *g) {
+/* *refused: whether an index or a case was missed, for some bounds or for all. */
+static atoll_err attempt(rt_graph *g, int closer, int *refused) {
   struct analysis a = {.g = g, .room = g->nodes + 1};
   atoll_err err = allocate(&a) ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "domains: no memory");
+  if (err == ATOLL_OK && closer)
+    find_possible(&a);
   if (err == ATOLL_OK)
     err = solve(&a);
-  if (err == ATOLL_OK)
+  *refused = a.refused;
+  if (err == ATOLL_OK && (closer || !a.refused))
     err = conclude(&a);
   release(&a);
   return err;
+}
+
+atoll_err rt_pass_domains(rt_graph *g) {
+  const atoll_sym *valid = g->valid;
+  const char *text = g->valid_text;
+  int refused;
+  atoll_err err = attempt(g, 0, &refused);
+  if (!refused)
+    return err;
+  atoll_err_clear();
+  g->valid = valid;
+  g->valid_text = text;
+  return attempt(g, 1, &refused);
 }

@@ -79,6 +79,18 @@ static atoll_rec *learnt(test_log *log) {
   return c;
 }
 
+/* Needed from 1 on, as what it reads at 0 is not there; whoever looks at its own index alone would not know. */
+static atoll_rec *from_one_on(test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rt *x = atoll_rec_input(c, "x", ATOLL_F64, "t", ATOLL_SHAPE(STATES));
+  atoll_rt *y = atoll_rec_tensor(c, "y", ATOLL_F64, "t", ATOLL_SHAPE(STATES));
+  atoll_rt_def(y, "t==T-1", x);
+  atoll_rt_def(y, "true", atoll_rt_sin(atoll_rt_add(atoll_rt_at(y, "t+1"), atoll_rt_at(x, "t-1"))));
+  atoll_rt_sink(atoll_rt_at(y, "1"), "y", test_collect, log);
+  return c;
+}
+
 enum { T = 37 };
 static double numbers[T * STATES];
 static const atoll_rec_binding bindings[] = {{"T", T, NULL}, {"x", 0, numbers}, {"w", 0, numbers + 1}};
@@ -178,6 +190,12 @@ static void bounds_of_runs_are_those_that_were_promised(void **state) {
   assert_int_equal(log.n, 0);
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
+}
+
+static void what_is_not_needed_need_not_be_there(void **state) {
+  (void)state;
+  ordered_by("shifts", from_one_on, "from one on", &(atoll_rec_params){.budget = 0});
+  ordered_by("isl", from_one_on, "from one on", &(atoll_rec_params){.budget = ISL});
 }
 
 /* ---- legality of times ---- */
@@ -482,6 +500,7 @@ int main(void) {
       cmocka_unit_test(isl_orders_what_needs_skewed_loops),
       cmocka_unit_test(blocks_that_come_and_go_are_in_order),
       cmocka_unit_test(bounds_of_runs_are_those_that_were_promised),
+      cmocka_unit_test(what_is_not_needed_need_not_be_there),
       cmocka_unit_test(illegal_times_are_noticed),
       cmocka_unit_test(fewer_pieces_are_the_same_set),
       cmocka_unit_test(fewer_pieces_are_the_same_pairs),
