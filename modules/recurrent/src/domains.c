@@ -72,9 +72,10 @@ static void find_possible(struct analysis *a) {
       const atoll_rt *x = a->g->node[i];
       if (!x || !x->inputs || x->op == RT_GRAD)
         continue;
-      isl_set *before = limits(a, x);
-      a->possible[i] = rt_poly_coalesce(possible(a, x));
-      changed |= isl_set_is_equal(before, a->possible[i]) != isl_bool_true;
+      isl_set *before = limits(a, x), *now = rt_poly_coalesce(possible(a, x));
+      changed |= isl_set_is_equal(before, now) != isl_bool_true;
+      isl_set_free(a->possible[i]);
+      a->possible[i] = now;
       isl_set_free(before);
     }
   }
