@@ -367,6 +367,20 @@ static atoll_err take_results(const atoll_rt *x, const rt_env *env, const atoll_
   return ATOLL_OK;
 }
 
+atoll_err rt_call(const atoll_rt *x, const int64_t *own, const atoll_rt_view *in, const atoll_rt_view *out) {
+  char label[96], at[128];
+  int64_t point[RT_DIMS] = {0};
+  atoll_err_clear(); /* what an earlier failure said is not this one's reason */
+  const atoll_err err = x->fn(x->user, own, in, out);
+  if (err == ATOLL_OK || atoll_err_message()[0])
+    return err;
+  for (int d = 0, n = 0; d < x->g->dims; d++)
+    if (rt_has(x, d))
+      point[d] = own[n++];
+  return atoll_fail(err, "%s%s: the function failed", rt_label(x, label, sizeof label),
+                    rt_point_text(x, point, at, sizeof at));
+}
+
 static atoll_err call(const atoll_rt *x, const rt_env *env, const rt_value *const *in, rt_value *y) {
   int64_t point[RT_DIMS];
   int n = 0, views = 0;
@@ -381,7 +395,7 @@ static atoll_err call(const atoll_rt *x, const rt_env *env, const rt_value *cons
     ATOLL_TRY_GOTO(err, clean, typed(in[views], &v[views]));
   if (x->op == RT_CALL)
     ATOLL_TRY_GOTO(err, clean, typed(y, &out));
-  ATOLL_TRY_GOTO(err, clean, x->fn(x->user, point, v, x->op == RT_CALL ? &out : NULL));
+  ATOLL_TRY_GOTO(err, clean, rt_call(x, point, v, x->op == RT_CALL ? &out : NULL));
   if (x->op == RT_CALL)
     err = take_results(x, env, &out, y);
 clean:

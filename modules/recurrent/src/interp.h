@@ -47,6 +47,8 @@ const int64_t *rt_interp_bounds(const rt_interp *it);
 /* What is bound to input x. USAGE: nothing is; to one of the graph's inputs nothing is. */
 atoll_err rt_input_data(const atoll_rt *x, const atoll_rec_binding *b, int n, const void **data);
 atoll_err rt_check_inputs(const rt_graph *g, const atoll_rec_binding *b, int n);
+/* Calls x's function at a point of x's own dimensions; a failure that it does not explain is told here. */
+atoll_err rt_call(const atoll_rt *x, const int64_t *own, const atoll_rt_view *in, const atoll_rt_view *out);
 /* All sinks by demand, in order of creation. */
 atoll_err rt_interp_sinks(rt_interp *it);
 /* Every point of x's domain in lexicographic order, until f fails. */

@@ -499,7 +499,7 @@ static int call(rt_run *r, int node, const int64_t *point, const rt_arg *in, con
   int64_t count = 1;
   if (rt_is_exchange(x))
     return rt->err = rt_exchange_send(x, from, to);
-  rt->err = x->fn(x->user, point, from, to);
+  rt->err = rt_call(x, point, from, to);
   if (rt->err != ATOLL_OK || !out)
     return rt->err;
   for (int k = 0; k < out->ndim; k++)

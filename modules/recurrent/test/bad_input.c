@@ -514,6 +514,31 @@ static atoll_err gives_nan(void *user, const int64_t *point, const atoll_rt_view
   return ATOLL_OK;
 }
 
+static atoll_err fails_silently(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  (void)user;
+  (void)in;
+  (void)out;
+  return point[0] == 2 ? ATOLL_IO : ATOLL_OK;
+}
+
+/* What failed before on the thread is not mistaken for the reason. */
+static void functions_that_say_nothing(void **state) {
+  (void)state;
+  const atoll_rec_binding b[] = {{"T", 4, NULL}};
+  static const char said[] = "CALL) at (t=2): the function failed";
+  atoll_rec *c = context();
+  atoll_rec_program *p = NULL;
+  atoll_rt *step = atoll_rec_call(c, "step", fails_silently, NULL, "t", ATOLL_F32, ATOLL_SCALAR, 0, NULL);
+  atoll_rt_sink(step, "out", nothing, NULL);
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  atoll_err_set_message("an earlier failure");
+  assert_refused(ATOLL_IO, said, atoll_rec_interpret(c, b, 1));
+  atoll_err_set_message("an earlier failure");
+  assert_refused(ATOLL_IO, said, atoll_rec_run(p, b, 1));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
+}
+
 static void environments(void **state) {
   (void)state;
   const atoll_rec_binding b[] = {{"T", 4, NULL}};
@@ -559,6 +584,7 @@ int main(void) {
       cmocka_unit_test(parameters),
       cmocka_unit_test(definitions_that_need_themselves),
       cmocka_unit_test(shapes_and_types),
+      cmocka_unit_test(functions_that_say_nothing),
       cmocka_unit_test(environments),
       cmocka_unit_test(nothing_to_compute),
   };
