@@ -743,6 +743,7 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
       return atoll_fail(ATOLL_USAGE, "binding %d has no name", k);
   for (int d = 0; d < g->dims; d++) {
     const rt_dim *dim = &g->dim[d];
+    const atoll_rec_binding *given = NULL;
     if (dim->bound < 0) {
       ATOLL_TRY(rt_eval(g, dim->size, &env, &bound[d]));
       env.bound[d] = bound[d];
@@ -755,7 +756,11 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
       if (dim->bound && dim->bound != b[k].bound)
         return atoll_fail(ATOLL_USAGE, "bound '%s' is %lld by construction, %lld is given", dim->bound_name,
                           (long long)dim->bound, (long long)b[k].bound);
-      bound[d] = b[k].bound;
+      if (given && given->bound != b[k].bound)
+        return atoll_fail(ATOLL_USAGE, "bound '%s' is given twice, as %lld and as %lld", dim->bound_name,
+                          (long long)given->bound, (long long)b[k].bound);
+      given = &b[k];
+      bound[d] = given->bound;
     }
     if (bound[d] < 1 || bound[d] > RT_NUMBER_MOST)
       return atoll_fail(ATOLL_USAGE, "bound '%s' is not given, or is less than 1 or more than %lld", dim->bound_name,

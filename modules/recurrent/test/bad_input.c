@@ -478,6 +478,10 @@ static void runs(void **state) {
     assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_run(p, b, 2));
     assert_refused(ATOLL_USAGE, all[i].said, atoll_rec_peak_bytes(p, b, 2, &peak));
   }
+  const atoll_rec_binding twice[] = {{"T", 4, NULL}, {"x", 0, x}, {"T", 3, NULL}, {"T", 4, NULL}};
+  const char *said = "bound 'T' is given twice, as 4 and as 3";
+  assert_refused(ATOLL_USAGE, said, atoll_rec_interpret(c, twice, 3));
+  assert_refused(ATOLL_USAGE, said, atoll_rec_run(p, twice, 4));
   atoll_rec_program_destroy(&p);
   atoll_rec_destroy(&c);
 }
