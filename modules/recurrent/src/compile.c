@@ -108,13 +108,14 @@ static int is_pass(const char *name) {
 
 /* Words of a list, all of which must be passes; those that always run may be named, too. */
 static atoll_err check_passes(const char *list) {
-  while (list && *list) {
+  for (int more = list && *list; more;) {
     const size_t n = strcspn(list, ",");
     char word[32];
     (void)snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), list);
-    if (n >= sizeof word || (n && !is_pass(word)))
+    if (n >= sizeof word || !is_pass(word))
       return atoll_fail(ATOLL_USAGE, "pass '%.*s': there are %s", (int)n, list, atoll_rec_passes());
-    list += n + (list[n] == ',');
+    more = list[n] == ',';
+    list += n + (size_t)more;
   }
   return ATOLL_OK;
 }

@@ -492,7 +492,10 @@ static void parameters(void **state) {
     atoll_rec_params p;
     const char *said;
   } all[] = {{{.passes = "simplfy"}, "pass 'simplfy': there are simplify,tile,"},
-             {{.passes = "simplify,,groups,x"}, "pass 'x'"},
+             {{.passes = "simplify,groups,x"}, "pass 'x'"},
+             {{.passes = "simplify,,groups"}, "pass '': there are"},
+             {{.passes = "simplify,"}, "pass '': there are"},
+             {{.passes = ","}, "pass '': there are"},
              {{.tile = -1}, "tile -1, expected 0 to"},
              {{.block = -4}, "block -4, expected 0 to"},
              {{.least = (int64_t)1 << 40}, "least 1099511627776, expected 0 to"},
