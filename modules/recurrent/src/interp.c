@@ -548,6 +548,16 @@ static atoll_err compute(rt_interp *it, const atoll_rt *x, rt_env *env, rt_value
   return err;
 }
 
+/* A slice that ends before it begins is told with its index string. */
+static atoll_err negative_extent(const atoll_rt *x, const int64_t *point, int axis, int64_t extent) {
+  char label[96], at[128], other[96], by[256] = "";
+  const rt_edge *e = x->inputs == 1 ? x->in : NULL;
+  if (e && e->text && rt_slices(x->g, e) > axis)
+    (void)snprintf(by, sizeof by, ", by index '%s' of %s", e->text, rt_label(rt_src(x->g, e), other, sizeof other));
+  return atoll_fail(ATOLL_USAGE, "%s%s: axis %d has extent %lld%s", rt_label(x, label, sizeof label),
+                    rt_point_text(x, point, at, sizeof at), axis, (long long)extent, by);
+}
+
 atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t point[RT_DIMS]) {
   char label[96], at[128];
   rt_env env = environment(it, point);
@@ -558,8 +568,7 @@ atoll_err rt_interp_execute(rt_interp *it, const atoll_rt *x, const int64_t poin
   for (int k = 0; k < x->axes; k++) {
     ATOLL_TRY(rt_eval(it->g, x->shape[k], &env, &y.shape[k]));
     if (y.shape[k] < 0)
-      return atoll_fail(ATOLL_USAGE, "%s%s: axis %d has extent %lld", rt_label(x, label, sizeof label),
-                        rt_point_text(x, point, at, sizeof at), k, (long long)y.shape[k]);
+      return negative_extent(x, point, k, y.shape[k]);
   }
   ATOLL_TRY(allocate(&y));
   atoll_err err = compute(it, x, &env, &y);

@@ -194,9 +194,10 @@ static void slices_that_end_before_they_begin(void **state) {
   const atoll_rec_binding b[] = {{"T", 4, NULL}, {"x", 0, x}};
   static const struct {
     const char *index, *told, *said;
-  } all[] = {
-      {"b,5:t", "axis 0 has extent -5", "index 'b,5:t' of x (#0 INPUT): a slice ends before it begins at (b=0, t=0)"},
-      {"b,t+2:T", "axis 0 has extent -1", "index 'b,t+2:T' of x (#0 INPUT): a slice ends before it begins"}};
+  } all[] = {{"b,5:t", "axis 0 has extent -5, by index 'b,5:t' of x (#0 INPUT)",
+              "index 'b,5:t' of x (#0 INPUT): a slice ends before it begins at (b=0, t=0)"},
+             {"b,t+2:T", "axis 0 has extent -1, by index 'b,t+2:T' of x (#0 INPUT)",
+              "index 'b,t+2:T' of x (#0 INPUT): a slice ends before it begins"}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     atoll_rec *c = context();
     atoll_rt_sink(atoll_rt_sum(atoll_rt_at(input(c), all[i].index), 0), "out", nothing, NULL);
