@@ -2,9 +2,9 @@
  * graph when that is so whatever the bounds. With these bounds alone it is none: a definition of the first point and of
  * all others also means something for a single point. Such cases go; what the rest means is unchanged: the first that
  * holds counts. So a case may be an exception from a later one ("t==0", then "t<P" or "true"); two of which neither is
- * part of the other, and that both hold somewhere, say of no point there what their author had in mind, and are
- * refused. Bounds that are given at run make no difference: what each of their values would be allowed is. "t==0" and
- * "t==T-1" meet for T = 1 alone, where the second is left nothing. */
+ * part of the other, and that both hold at a point that no case before them took, do not say what their author had in
+ * mind there, and are refused. Bounds that are given at run make no difference: what each of their values would be
+ * allowed is. "t==0" and "t==T-1" meet for T = 1 alone, where the second is left nothing. */
 #include "passes.h"
 #include "poly.h"
 
@@ -57,7 +57,8 @@ static atoll_err check_case(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, 
   return ATOLL_OK;
 }
 
-/* Where both cases hold, with bounds for which case i is no part of case k and neither is left nothing. */
+/* Where both hold, case k and what is left to case i, with bounds for which the latter is no part of the former and
+ * neither is left nothing. */
 static isl_set *disputed(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int i, int k, isl_set *first,
                          isl_set *later) {
   isl_set *bounds = isl_set_params(isl_set_subtract(isl_set_copy(first), isl_set_copy(later)));
@@ -75,10 +76,11 @@ static atoll_err overlap(const atoll_rt *x, int i, int k, isl_set *where) {
                     one, other, rt_label(x, label, sizeof label), rt_poly_sample(x, where, at, sizeof at), other, one);
 }
 
-/* Case k and an earlier one. Most pairs are apart, or one is part of the other, before isl is asked for more. */
+/* Case k and what cases before it left an earlier one. Most pairs are apart, or one is part of the other, before isl is
+ * asked for more. */
 static atoll_err check_pair(isl_ctx *ctx, const rt_graph *g, const atoll_rt *x, int i, int k) {
   isl_set *params = rt_poly_context(ctx, g);
-  isl_set *first = isl_set_intersect_params(rt_poly_where(ctx, x, x->in[i].cond), isl_set_copy(params));
+  isl_set *first = left_to(ctx, g, x, i);
   isl_set *later = isl_set_intersect_params(rt_poly_where(ctx, x, x->in[k].cond), params);
   const isl_bool apart = isl_set_is_disjoint(first, later), part = apart ? apart : isl_set_is_subset(first, later);
   if (part) {

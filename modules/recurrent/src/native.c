@@ -267,10 +267,12 @@ static void end_all(const struct group *g, const pid_t *pid, int n) {
 }
 
 /* What is told of a compiler is its output. */
+static void tell(const char *output, const char *why) { (void)atoll_file_publish(output, why, strlen(why)); }
+
 static void tell_late(const struct group *g, const char *output) {
   char why[64];
   (void)snprintf(why, sizeof why, "error: not done after %g seconds\n", g->seconds);
-  (void)atoll_file_publish(output, why, strlen(why));
+  tell(output, why);
 }
 
 /* Starts first ... last - 1, units and then the library, as many at a time as there are processors. Once one has failed
@@ -301,8 +303,10 @@ static const char *run(const struct build *b, const struct group *g, int first, 
 
 static const char *compile(const struct build *b) {
   struct group g;
-  if (!open_group(&g))
+  if (!open_group(&g)) {
+    tell(b->output[0], "error: not started, for there is no 'sh' to watch over it\n");
     return b->output[0];
+  }
   const char *failed = b->units > 1 ? run(b, &g, 0, b->units) : NULL;
   if (!failed)
     failed = run(b, &g, b->units, b->units + 1);

@@ -164,12 +164,14 @@ static atoll_err follow(order *o, const rt_tree *t) {
   return ATOLL_OK;
 }
 
+/* err: of what was before, which then becomes that of all. */
 static atoll_err compare_orders(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS],
-                                const atoll_comm *comm) {
+                                const atoll_comm *comm, atoll_err err) {
   order o = {.g = g, .comm = comm};
   atoll_digest mine = {0, 0};
   memcpy(o.env.bound, bound, sizeof o.env.bound);
-  atoll_err err = atoll_digester_create(&o.digest);
+  if (err == ATOLL_OK)
+    err = atoll_digester_create(&o.digest);
   if (err == ATOLL_OK)
     err = follow(&o, tree);
   if (err == ATOLL_OK)
@@ -190,16 +192,17 @@ static const atoll_comm *first_over(const rt_graph *g, int i) {
   return seen ? NULL : comm;
 }
 
+/* Here and below: one that failed still takes part over its other communicators, whose ranks wait for it. */
 atoll_err rt_exchanges_agree(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS]) {
+  atoll_err err = ATOLL_OK;
   for (int i = 0; i < g->nodes; i++) {
     const atoll_comm *comm = first_over(g, i);
     if (comm)
-      ATOLL_TRY(compare_orders(g, tree, bound, comm));
+      err = compare_orders(g, tree, bound, comm, err);
   }
-  return ATOLL_OK;
+  return err;
 }
 
-/* One that failed still takes part over its other communicators, whose ranks wait for it. */
 atoll_err rt_exchanges_begin(const rt_graph *g, atoll_err mine) {
   for (int i = 0; i < g->nodes; i++) {
     const atoll_comm *comm = first_over(g, i);

@@ -99,11 +99,11 @@ static inline int rt_is_donated(const char *away, int from, int to) { return !aw
 /* Runs the tree by the reference executor, which refuses a statement whose inputs are not there. away: per node,
  * whether its values are put away where the tree says so. */
 atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree, const char *away);
-/* Collective on the communicators over which the graph's nodes sum. What a rank that cannot begin to run the graph, its
- * code being `mine`, becomes that of all. */
+/* Collective on the communicators over which the graph's nodes sum. mine: whether this rank can begin to run the graph;
+ * returns the code of one that cannot on all that share a communicator with it. */
 atoll_err rt_exchanges_begin(const rt_graph *g, atoll_err mine);
-/* Collective in the same way. MISMATCH: its ranks would come to their sums in
- * other orders in a run with these bounds, or to other sums. */
+/* Collective in the same way. MISMATCH: its ranks would come to their sums in other orders in a run with these bounds,
+ * or to other sums. */
 atoll_err rt_exchanges_agree(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS]);
 /* Of the values that pads are (atoll_rt.pad), which a run keeps all the time. */
 atoll_err rt_pad_bytes(const rt_graph *g, const int64_t bound[RT_DIMS], int64_t *bytes);

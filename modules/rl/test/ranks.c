@@ -163,16 +163,21 @@ static void parameters_are_those_of_rank_0(void **state) {
 }
 
 static jmp_buf aborted;
+static atoll_err abort_with;
 
 /* Stands before the library's, which ends the job. */
 void atoll_abort(atoll_watch *watch, atoll_err code) {
   (void)watch;
-  longjmp(aborted, code);
+  abort_with = code;
+  longjmp(aborted, 1);
 }
 
 static atoll_err left(const atoll_rl *rl, atoll_err code, int *abort_code) {
-  *abort_code = setjmp(aborted);
-  return *abort_code ? ATOLL_OK : atoll_rl_leave_alone(rl, NULL, code);
+  *abort_code = 0;
+  if (setjmp(aborted) == 0)
+    return atoll_rl_leave_alone(rl, NULL, code);
+  *abort_code = abort_with;
+  return ATOLL_OK;
 }
 
 /* What all ranks have is handed on by each; a rank on its own must not leave others waiting. */

@@ -79,9 +79,10 @@ ATOLL_API atoll_rt *atoll_rec_tensor(atoll_rec *c, const char *name, atoll_dtype
                                      atoll_rt_shape shape);
 /** One more case. condition: over the dimensions of x's domain, or "true". value: its domain within x's, of x's shape
  *  and type; a constant stands for a tensor of it. A case that earlier cases leave nothing, whatever the bounds, is
- * refused when the program is compiled, and so are two cases that both hold at some point unless the earlier one is a
- * part of the later one, an exception from it: "t==0", then "t<P". What each value of a bound that is given at run
- * would be allowed is: "t==0", "t==T-1" meet for T = 1 alone, where the second is left nothing. At most 100 cases. */
+ * refused when the program is compiled, and so are two cases that both hold at a point which no case before them took
+ * unless the earlier one is a part of the later one, an exception from it: "t==0", then "t<P". What each value of a
+ * bound that is given at run would be allowed is: "t==0", "t==T-1" meet for T = 1 alone, where the second is left
+ * nothing. At most 100 cases. */
 ATOLL_API void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value);
 /** x at other points. The result's domain is what the index mentions. */
 ATOLL_API atoll_rt *atoll_rt_at(atoll_rt *x, const char *index);
