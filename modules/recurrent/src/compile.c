@@ -169,7 +169,16 @@ static int reads(const rt_graph *g, int from, int to, char *seen) {
   return 0;
 }
 
-/* No order exists: tells the indices by which tensors lead back to themselves. */
+static int reads_itself(const rt_graph *g, int i, char *seen) {
+  int found = 0;
+  memset(seen, 0, (size_t)g->nodes);
+  for (int k = 0; k < g->node[i]->inputs && !found; k++)
+    found = reads(g, g->node[i]->in[k].src, i, seen);
+  return found;
+}
+
+/* No order exists: tells the indices by which tensors lead back to themselves; where passes have made those into
+ * others, the tensors. */
 static atoll_err needs_itself(const rt_graph *g) {
   char text[512] = "", label[96], *seen = calloc((size_t)g->nodes + 1, 1);
   for (int i = 0; seen && i < g->nodes; i++)
@@ -182,6 +191,13 @@ static atoll_err needs_itself(const rt_graph *g) {
       (void)snprintf(text + n, sizeof text - n, "%s '%s' of %s", n ? "," : "; by index", e->text,
                      rt_label(rt_src(g, e), label, sizeof label));
     }
+  for (int i = 0, told = text[0] != 0; seen && !told && i < g->nodes; i++) {
+    if (!g->node[i] || !g->node[i]->name || !reads_itself(g, i, seen))
+      continue;
+    size_t n = strlen(text);
+    (void)snprintf(text + n, sizeof text - n, "%s %s", n ? "," : ": that of",
+                   rt_label(g->node[i], label, sizeof label));
+  }
   free(seen);
   return atoll_fail(ATOLL_USAGE, "no order of execution exists: a definition needs itself%s", text);
 }

@@ -271,10 +271,10 @@ static void move(const rt_value *a, int64_t from, const int64_t *from_stride, rt
   while (step(axes, extent, at));
 }
 
-static atoll_err outside(const atoll_rt *x, int64_t at, int64_t extent) {
-  char label[96];
-  return atoll_fail(ATOLL_USAGE, "%s: index %lld, the axis has %lld elements", rt_label(x, label, sizeof label),
-                    (long long)at, (long long)extent);
+atoll_err rt_outside(const atoll_rt *x, int64_t at, int64_t extent) {
+  char label[96], of[96];
+  return atoll_fail(ATOLL_USAGE, "%s of %s: index %lld, the axis has %lld elements", rt_label(x, label, sizeof label),
+                    rt_label(rt_src(x->g, &x->in[0]), of, sizeof of), (long long)at, (long long)extent);
 }
 
 static atoll_err slice(const atoll_rt *x, const rt_env *env, const rt_value *a, rt_value *y) {
@@ -282,7 +282,7 @@ static atoll_err slice(const atoll_rt *x, const rt_env *env, const rt_value *a, 
   const rt_value *small = x->op == RT_SLICE ? y : a, *large = x->op == RT_SLICE ? a : y;
   ATOLL_TRY(rt_eval(x->g, x->start[0], env, &start));
   if (start < 0 || start + small->shape[x->axis] > large->shape[x->axis])
-    return outside(x, start < 0 ? start : start + small->shape[x->axis] - 1, large->shape[x->axis]);
+    return rt_outside(x, start < 0 ? start : start + small->shape[x->axis] - 1, large->shape[x->axis]);
   if (x->op == RT_PAD)
     for (int64_t i = 0; i < y->count; i++)
       y->data[i] = rt_round(y->dtype, x->value);
@@ -319,7 +319,7 @@ static atoll_err rows(const atoll_rt *x, const rt_value *const *in, rt_value *y)
   for (int64_t i = 0; i < index->count; i++) {
     int64_t r = (int64_t)index->data[i];
     if (r < 0 || r >= table->shape[0])
-      return outside(x, r, table->shape[0]);
+      return rt_outside(x, r, table->shape[0]);
     for (int64_t k = 0; k < width; k++) {
       if (x->op == RT_TAKE)
         y->data[i * width + k] = table->data[r * width + k];

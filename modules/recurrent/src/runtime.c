@@ -534,9 +534,7 @@ static void random_numbers(const rt_run *r, int node, const int64_t *coordinate,
 
 static int outside(rt_run *r, int node, int64_t at, int64_t extent) {
   runtime *rt = of(r);
-  char label[96];
-  return rt->err = atoll_fail(ATOLL_USAGE, "%s: index %lld, the axis has %lld elements",
-                              rt_label(rt->g->node[node], label, sizeof label), (long long)at, (long long)extent);
+  return rt->err = rt_outside(rt->g->node[node], at, extent);
 }
 
 static int absent(rt_run *r, int node) {

@@ -349,6 +349,31 @@ static void definitions_that_need_themselves(void **state) {
                    compile(c));
     atoll_rec_destroy(&c);
   }
+  atoll_rec *c = context();
+  atoll_rt *x = scalar(c, "x"), *y = scalar(c, "y");
+  atoll_rt_def(x, "true", atoll_rt_at(y, "T-1-t"));
+  atoll_rt_def(y, "true", atoll_rt_at(x, "T-1-t"));
+  atoll_rt_sink(y, "out", nothing, NULL);
+  assert_refused(ATOLL_USAGE, "a definition needs itself: that of ", compile(c));
+  atoll_rec_destroy(&c);
+}
+
+static void tables_that_end_before(void **state) {
+  (void)state;
+  static const double x[2 * 4 * 3] = {0};
+  const atoll_rec_binding b[] = {{"T", 4, NULL}, {"x", 0, x}};
+  for (int compiled = 0; compiled < 3; compiled++) {
+    atoll_rec_program *p = NULL;
+    atoll_rec *c = context();
+    atoll_rt *table = input(c);
+    atoll_rt_sink(atoll_rt_take(table, atoll_rec_expr(c, ATOLL_I32, "t+b")), "out", nothing, NULL);
+    if (compiled)
+      assert_ok(atoll_rec_compile(c, &(atoll_rec_params){.compiler = compiled > 1 ? NULL : ""}, &p));
+    assert_refused(ATOLL_USAGE, "TAKE of x (#0 INPUT): index 3, the axis has 3 elements",
+                   p ? atoll_rec_run(p, b, 2) : atoll_rec_interpret(c, b, 2));
+    atoll_rec_program_destroy(&p);
+    atoll_rec_destroy(&c);
+  }
 }
 
 static void shapes_and_types(void **state) {
@@ -591,6 +616,7 @@ int main(void) {
       cmocka_unit_test(runs),
       cmocka_unit_test(parameters),
       cmocka_unit_test(definitions_that_need_themselves),
+      cmocka_unit_test(tables_that_end_before),
       cmocka_unit_test(shapes_and_types),
       cmocka_unit_test(functions_that_say_nothing),
       cmocka_unit_test(environments),
