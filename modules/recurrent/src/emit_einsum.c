@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "atoll/gemm.h"
 #include "emit.h"
 #include "emitted.h"
 
@@ -24,7 +25,7 @@ struct contraction {
   int many;   /* the label whose values are taken AT_ONCE, or -1 */
   int row;    /* the label of rows that are read once for all that is taken at once, or -1, */
   int rows;   /* how many of them are taken together, */
-  int ahead;  /* and which of those it is */
+  int ahead;  /* and which of those a copy of this is for: see of_row() */
 };
 
 int rt_blocked_operand(const rt_emitter *em, const atoll_rt *x) {
@@ -249,21 +250,30 @@ static void fetch_rows(rt_emitter *em, const struct contraction *c, int inner, i
   rt_close(em);
 }
 
+/* The contraction of a row that is `ahead` rows further. */
+static struct contraction of_row(const struct contraction *c, int ahead) {
+  struct contraction row = *c;
+  row.ahead = ahead;
+  return row;
+}
+
 /* Adds to sums from..to-1 of every row, of which a row has `times`, the vectors of one pass over the inner label. */
-static void add_vectors(rt_emitter *em, struct contraction *c, int inner, int repeated, int from, int to, int times) {
+static void add_vectors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int from, int to,
+                        int times) {
   const char *l = rt_text(em, "l%c", c->label[inner].name);
   rt_open(em, "for (int64_t %s = 0; %s < %s; %s += RT_WIDTH)", l, l, rt_size(em, c->label[inner].extent), l);
-  for (c->ahead = 0; c->ahead < c->rows; c->ahead++)
+  for (int r = 0; r < c->rows; r++) {
+    const struct contraction row = of_row(c, r);
     for (int u = from; u < to; u++)
-      rt_line(em, "sum[%d] += rt_vector_at(&%s) * rt_vector_at(&%s);", c->ahead * times + u,
-              contraction_element(em, c, 0, repeated, u), contraction_element(em, c, 1, repeated, u));
-  c->ahead = 0;
+      rt_line(em, "sum[%d] += rt_vector_at(&%s) * rt_vector_at(&%s);", r * times + u,
+              contraction_element(em, &row, 0, repeated, u), contraction_element(em, &row, 1, repeated, u));
+  }
   rt_close(em);
 }
 
 /* Sums over the inner label, for `times`, which are one or AT_ONCE, values of label `repeated` at once. Every sum is
  * made alike, so that it does not depend on how many are made at once. */
-static void innermost_vectors(rt_emitter *em, struct contraction *c, int inner, int repeated, int times, int w) {
+static void innermost_vectors(rt_emitter *em, const struct contraction *c, int inner, int repeated, int times, int w) {
   fetch_rows(em, c, inner, times);
   rt_line(em, "rt_vector sum[%d] = {};", times * c->rows);
   if (rows_in_turn(c, repeated, times))
@@ -273,18 +283,18 @@ static void innermost_vectors(rt_emitter *em, struct contraction *c, int inner, 
     add_vectors(em, c, inner, repeated, 0, times, times);
   if (times > 1)
     rt_line(em, "float folded[%d];", times);
-  for (c->ahead = 0; c->ahead < c->rows; c->ahead++) {
+  for (int r = 0; r < c->rows; r++) {
+    const struct contraction row = of_row(c, r);
     if (times > 1)
-      rt_line(em, "rt_fold4(sum + %d, folded);", c->ahead * times);
+      rt_line(em, "rt_fold4(sum + %d, folded);", r * times);
     for (int u = 0; u < times; u++)
-      rt_line(em, "t%d[%s] += %s;", w, contraction_at(em, c, 2, repeated, u),
-              times > 1 ? rt_text(em, "folded[%d]", u) : rt_text(em, "rt_fold(sum[%d])", c->ahead));
+      rt_line(em, "t%d[%s] += %s;", w, contraction_at(em, &row, 2, repeated, u),
+              times > 1 ? rt_text(em, "folded[%d]", u) : rt_text(em, "rt_fold(sum[%d])", r));
   }
-  c->ahead = 0;
 }
 
 /* The innermost loop, for `times` values of label `repeated` at once. */
-static void innermost(rt_emitter *em, const atoll_rt *x, struct contraction *c, int inner, int dot, int repeated,
+static void innermost(rt_emitter *em, const atoll_rt *x, const struct contraction *c, int inner, int dot, int repeated,
                       int times, int w) {
   const char *reduced = NULL, *sum[8], *to[8], *factor[8] = {NULL};
   fetch_next(em, c, inner, repeated, times);
@@ -358,7 +368,8 @@ static void open_blocks(rt_emitter *em, const struct contraction *c) {
           o->size, o->lo, o->size, o->size, one);
 }
 
-enum { AT_ONCE = 4, TOGETHER = 2 }; /* values of a label; rows: eight sums, which hide how long a product takes */
+enum { AT_ONCE = 4 };  /* values of a label */
+enum { TOGETHER = 2 }; /* rows: eight sums, which hide how long a product takes */
 
 static int is_multiple(const struct contraction *c, int l, int of) {
   int64_t extent;
@@ -407,7 +418,7 @@ static void open_label(rt_emitter *em, const struct contraction *c, int l, int s
 
 /* All loops. One of them, at `place`, takes values AT_ONCE, which share what the loops inside read, and then the
  * rest. */
-static void contract(rt_emitter *em, const atoll_rt *x, struct contraction *c, const int *order, int n, int place,
+static void contract(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const int *order, int n, int place,
                      int inner, int dot, int w) {
   const char *i = n ? rt_text(em, "l%c", c->label[c->many].name) : NULL, *to = NULL;
   if (c->walk >= 0)
@@ -523,7 +534,7 @@ static void carry(rt_emitter *em, const struct contraction *c, const struct swee
     rt_close(em);
 }
 
-static void contract_in_sweep(rt_emitter *em, const atoll_rt *x, struct contraction *c, const struct sweep *s,
+static void contract_in_sweep(rt_emitter *em, const atoll_rt *x, const struct contraction *c, const struct sweep *s,
                               const int *order, int n, int inner, int dot, int w) {
   const int last = last_loop(c, order, n), keeps = s->all > WAYS;
   open_blocks(em, c);
@@ -635,7 +646,7 @@ static int pays(double m, double n, double k, int in_vectors) {
 /* Of products that stay in the caches the library packs nothing, so that few rows or columns will do for a call to pay:
  * more than a vector of either, whose elements lie side by side where there are few of the other to turn them for.
  * Sums over neighbours in both operands are loops as good. */
-enum { SMALL_LANES = 16, SMALL_ROWS = 8, SMALL_WORK = 1 << 13, SMALL_FLOATS = 1 << 17, SMALL_SUM = 512 };
+enum { SMALL_LANES = 16, SMALL_ROWS = 8, SMALL_WORK = 1 << 13 };
 
 /* Labels that are walked as one index, the last fastest. */
 struct index {
@@ -711,8 +722,8 @@ static int pays_when_small(const struct contraction *c, const struct product *p,
   if (!is_known(c, rows) || !is_known(c, columns) || !is_known(c, &p->sum))
     return 0;
   const double m = length(c, rows), n = length(c, columns), k = length(c, &p->sum), least = m < n ? m : n;
-  if (least < 2 || m * n * k < SMALL_WORK || m * k + n * k + m * n > SMALL_FLOATS || k > SMALL_SUM ||
-      (dot_label(c) >= 0 && k >= SMALL_LANES))
+  if (least < 2 || m * n * k < SMALL_WORK || m * k + n * k + m * n > ATOLL_GEMM_SMALL_FLOATS ||
+      k > ATOLL_GEMM_SMALL_SUM || (dot_label(c) >= 0 && k >= SMALL_LANES))
     return 0;
   const int side_by_side = is_stride(c->label[columns->label[columns->n - 1]].stride[!swap], "1");
   return n >= SMALL_LANES ? m >= SMALL_ROWS || side_by_side : m >= SMALL_LANES;

@@ -9,9 +9,8 @@
 
 #include "gemm_impl.h"
 
-/* Floats of all three together, 512 KiB: with what else a program works on, in the second-level cache. INNER bounds a
- * panel on the stack. */
-enum { FLOATS = 1 << 17, INNER = 512, ROWS = 64, ROWS_LEAST = 8, THREAD_WORK = 1 << 20 };
+enum { FLOATS = ATOLL_GEMM_SMALL_FLOATS, INNER = ATOLL_GEMM_SMALL_SUM };
+enum { ROWS = 64, ROWS_LEAST = 8, THREAD_WORK = 1 << 20 };
 
 typedef struct small {
   int64_t M, N, K; /* N: lanes */

@@ -16,6 +16,10 @@ ATOLL_API int atoll_gemm_library(int i, const char **name);
 ATOLL_API atoll_err atoll_gemm_rate(const char *library, int64_t M, int64_t N, int64_t K, int threads, int repetitions,
                                     double *best_gflops);
 
+/** Products of at most so many floats together and of so long sums are made of operands where they lie: 512 KiB, which
+ * are in the second-level cache with what else a program works on, and a panel that is on the stack. */
+enum { ATOLL_GEMM_SMALL_FLOATS = 1 << 17, ATOLL_GEMM_SMALL_SUM = 512 };
+
 /** c[i ldc + j] = sum over k of a[i a_outer + k a_inner] b[j b_outer + k b_inner] for i < M, j < N, k < K, in f32, by
  * the cpu kernels' products and at most `threads` threads. c overlaps neither operand. The result does not depend on
  * threads. NOMEM, INTERNAL: as the library says. */
