@@ -201,7 +201,7 @@ static void act_and_learn(builder *b) {
     return;
   }
   atoll_rt *before = atoll_rec_tensor(b->c, "state.before", ATOLL_F32, "i", shape);
-  atoll_rt_def(before, "i==0", atoll_rec_input(b->c, "state", ATOLL_F32, "", shape));
+  atoll_rt_def(state, "i==0 and t==0", atoll_rec_input(b->c, "state", ATOLL_F32, "", shape));
   /* Cases are tried in order, so this one is added before act() adds the last. */
   atoll_rt_def(state, "t==0", before);
   act(b, &b->begin[0], "i,t", state, noise);
