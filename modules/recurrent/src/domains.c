@@ -3,7 +3,8 @@
  * The sets are the least solution of D(source) >= image of D(node) under the edge. Through a recurrence they could grow
  * a point at a time for ever, so after a few rounds a node is taken to be needed wherever it can be: where all that it
  * reads exists. Edges out of a domain and points without a case are found on the way. Those may be of points that only
- * that guess asked for, so the analysis is then made again with a closer one: where all that it reads can be, too. */
+ * that guess asked for, so when there are some the analysis is made again with a closer one: where all that it reads
+ * can be, too. */
 #include "passes.h"
 #include "poly.h"
 

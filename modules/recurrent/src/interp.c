@@ -711,7 +711,7 @@ atoll_err rt_interp_points(rt_interp *it, const atoll_rt *x, atoll_err (*f)(void
   return ATOLL_OK;
 }
 
-/* No part of x's expression e is further from 0. */
+/* No part of x's expression e is further from 0; infinite where that is not known. */
 static double farthest(const atoll_rt *x, const atoll_sym *e, const int64_t bound[RT_DIMS]) {
   const atoll_sym_op op = atoll_sym_op_of(e);
   double far = op == ATOLL_SYM_MUL;
@@ -724,9 +724,11 @@ static double farthest(const atoll_rt *x, const atoll_sym *e, const int64_t boun
   for (int k = 0; k < x->axes && op == ATOLL_SYM_VAR; k++)
     if (e == rt_axis(x->g, k))
       return farthest(x, x->shape[k], bound);
+  if (op == ATOLL_SYM_VAR)
+    return INFINITY;
   for (int k = 0; k < atoll_sym_arity(e); k++) {
     const double part = farthest(x, atoll_sym_arg(e, k), bound);
-    far = op == ATOLL_SYM_ADD ? far + part : op == ATOLL_SYM_MUL ? far * part : fmax(far, part);
+    far = op == ATOLL_SYM_ADD || op == ATOLL_SYM_SUB ? far + part : op == ATOLL_SYM_MUL ? far * part : fmax(far, part);
   }
   return far;
 }

@@ -136,7 +136,7 @@ static void first_words(const char *output, char *why, size_t n) {
 /* ---- the compiler's processes ---- */
 
 /* What a compiler starts is ended with it: all are one process group. Neither an interrupt from the terminal nor a
- * launcher that kills a program's group reaches that group, and a compiler that hangs is just when someone interrupts.
+ * launcher that kills a program's group reaches that group, and one interrupts just when a compiler hangs.
  * So its first member is a shell that reads a pipe which nobody writes to: when we are gone, however we ended, it sees
  * the pipe's end and kills the group. A stop from the terminal does not stop a compiler, which does no harm. */
 struct group {
