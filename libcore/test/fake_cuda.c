@@ -229,9 +229,14 @@ static int memset_async(void *p, int value, size_t bytes, void *stream) {
 
 /* --- events: how often recorded, and how often reached ------------------------------------------------------------ */
 
+/* As with CUDA, an event may be destroyed while streams have yet to reach it: the last user frees it. */
 struct event {
-  atomic_int recorded, reached;
+  atomic_int recorded, reached, users;
 };
+static void drop(struct event *e) {
+  if (atomic_fetch_sub(&e->users, 1) == 1)
+    free(e);
+}
 struct mark {
   struct event *event;
   int turn;
@@ -239,26 +244,37 @@ struct mark {
 static void reach_run(void *args) {
   struct mark *m = args;
   atomic_store(&m->event->reached, m->turn);
+  drop(m->event);
 }
 static void await_run(void *args) {
   struct mark *m = args;
   while (atomic_load(&m->event->reached) < m->turn)
     sched_yield();
+  drop(m->event);
 }
-static int event_create(void **event) { return (*event = calloc(1, sizeof(struct event))) ? 0 : FAKE_ERROR; }
+static int event_create(void **event) {
+  struct event *e = calloc(1, sizeof *e);
+  if (!e)
+    return FAKE_ERROR;
+  atomic_store(&e->users, 1);
+  *event = e;
+  return 0;
+}
 static int event_destroy(void *event) {
-  free(event);
+  drop(event);
   return 0;
 }
 static int event_record(void *event, void *stream) {
   struct event *e = event;
   struct mark m = {e, atomic_fetch_add(&e->recorded, 1) + 1};
+  atomic_fetch_add(&e->users, 1);
   fake_launch(stream, reach_run, &m, sizeof m);
   return 0;
 }
 static int stream_wait_event(void *stream, void *event) {
   struct event *e = event;
   struct mark m = {e, atomic_load(&e->recorded)};
+  atomic_fetch_add(&e->users, 1);
   fake_launch(stream, await_run, &m, sizeof m);
   return 0;
 }
