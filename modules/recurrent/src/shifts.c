@@ -319,40 +319,86 @@ static void choose(struct shifts *a, const int *in, int components, const char *
   cluster[first] = 1;
 }
 
-/* The dimension that most statements without a place have is left for last: what lacks it and can come now would else
- * stand between statements that could share its loop. */
-static void postpone(const struct shifts *a, const int *in, int components, const char *placed, char *late) {
-  int count[RT_DIMS] = {0}, most = 0, ready = 0;
+struct level {
+  char *placed, *late, *early, *cluster, *passed;
+  int *stack, *component;
+};
+
+/* Whether component c reads another that is not done. */
+static int waits(const struct shifts *a, const int *in, int c, const char *done) {
+  for (int k = 0; k < a->edges; k++) {
+    const edge *e = &a->e[k];
+    const int src = a->s[e->src].component;
+    if (!e->done && in[e->reader] && in[e->src] && a->s[e->reader].component == c && src != c && !done[src])
+      return 1;
+  }
+  return 0;
+}
+
+/* Dimensions of statements without a place, by number of statements. */
+static void count_dimensions(const struct shifts *a, const int *in, const char *placed, int count[RT_DIMS]) {
+  memset(count, 0, RT_DIMS * sizeof *count);
   for (int i = 0; i < a->statements; i++)
     for (int d = 0; d < a->g->dims && in[i] && !placed[a->s[i].component]; d++)
       count[d] += rt_has(a->g->node[a->s[i].node], d) && !(a->s[i].used >> d & 1u);
-  for (int d = 1; d < a->g->dims; d++)
-    if (count[d] > count[most])
-      most = d;
-  memset(late, 0, (size_t)components);
-  for (int i = 0; i < a->statements; i++)
-    if (in[i] && rt_has(a->g->node[a->s[i].node], most))
-      late[a->s[i].component] = 1;
-  for (int c = 0; c < components; c++) {
-    if (placed[c] || late[c])
-      continue;
-    int waits = 0;
-    for (int k = 0; k < a->edges && !waits; k++) {
-      const edge *e = &a->e[k];
-      waits = !e->done && in[e->reader] && in[e->src] && a->s[e->reader].component == c &&
-              a->s[e->src].component != c && !placed[a->s[e->src].component];
-    }
-    ready |= !waits;
-    late[c] = (char)waits;
-  }
-  if (!ready)
-    memset(late, 0, (size_t)components);
 }
 
-struct level {
-  char *placed, *late, *cluster, *passed;
-  int *stack, *component;
-};
+/* Components that can share a loop over d when all that lacks d and needs nothing that has it is done before. */
+static int gather_later(struct shifts *a, const int *in, int components, const struct level *l, int d) {
+  int most = 0;
+  char *lacks = l->late, *early = l->early;
+  memset(lacks, 1, (size_t)components);
+  for (int i = 0; i < a->statements; i++)
+    if (in[i] && rt_has(a->g->node[a->s[i].node], d))
+      lacks[a->s[i].component] = 0;
+  memcpy(early, l->placed, (size_t)components);
+  for (int c = 0; c < components; c++) /* sources have lower numbers */
+    early[c] = l->placed[c] || (lacks[c] && !waits(a, in, c, early));
+  memset(l->late, 0, (size_t)components);
+  for (int way = 0; way < 2; way++) {
+    int n = gather(a, in, components, early, l->late, d, way, l->cluster, l->passed);
+    most = n > most ? n : most;
+  }
+  return most;
+}
+
+/* The dimension over which most components can share a loop; where only one is left, that. */
+static int widest_dimension(struct shifts *a, const int *in, int components, const struct level *l) {
+  int count[RT_DIMS], found = 0, widest = 0, most = -1;
+  count_dimensions(a, in, l->placed, count);
+  for (int d = 0; d < a->g->dims; d++)
+    if (count[d]) {
+      found++;
+      widest = d;
+    }
+  for (int d = 0; d < a->g->dims && found > 1; d++) {
+    int n = count[d] ? gather_later(a, in, components, l, d) : 0;
+    if (n > most) {
+      widest = d;
+      most = n;
+    }
+  }
+  return widest;
+}
+
+/* The widest dimension is left for last: what lacks it and can come now would else stand between statements that could
+ * share its loop. */
+static void postpone(struct shifts *a, const int *in, int components, const struct level *l) {
+  const int widest = widest_dimension(a, in, components, l);
+  int ready = 0;
+  memset(l->late, 0, (size_t)components);
+  for (int i = 0; i < a->statements; i++)
+    if (in[i] && rt_has(a->g->node[a->s[i].node], widest))
+      l->late[a->s[i].component] = 1;
+  for (int c = 0; c < components; c++) {
+    if (l->placed[c] || l->late[c])
+      continue;
+    l->late[c] = (char)waits(a, in, c, l->placed);
+    ready |= !l->late[c];
+  }
+  if (!ready)
+    memset(l->late, 0, (size_t)components);
+}
 
 static atoll_err order_level(struct shifts *a, const int *in, struct level *l) {
   int components = find_components(a, in, l->stack), left = components;
@@ -362,7 +408,7 @@ static atoll_err order_level(struct shifts *a, const int *in, struct level *l) {
     int d = -1, direction = 0;
     for (int i = 0; i < a->statements; i++) /* deeper levels number components anew */
       a->s[i].component = l->component[i];
-    postpone(a, in, components, l->placed, l->late);
+    postpone(a, in, components, l);
     choose(a, in, components, l->placed, l->late, l->cluster, l->passed, &d, &direction);
     for (int c = 0; c < components; c++) {
       if (!l->cluster[c])
@@ -383,15 +429,16 @@ static atoll_err order_level(struct shifts *a, const int *in, struct level *l) {
 
 static atoll_err level(struct shifts *a, const int *in) {
   size_t n = (size_t)a->statements + 1;
-  struct level l = {calloc(n, 1), calloc(n, 1),           calloc(n, 1),
+  struct level l = {calloc(n, 1), calloc(n, 1),           calloc(n, 1),          calloc(n, 1),
                     calloc(n, 1), calloc(n, sizeof(int)), calloc(n, sizeof(int))};
   atoll_err err = ATOLL_OK;
-  if (l.placed && l.late && l.cluster && l.passed && l.stack && l.component)
+  if (l.placed && l.late && l.early && l.cluster && l.passed && l.stack && l.component)
     err = order_level(a, in, &l);
   else
     err = atoll_fail(ATOLL_NOMEM, "schedule: no memory");
   free(l.placed);
   free(l.late);
+  free(l.early);
   free(l.cluster);
   free(l.passed);
   free(l.stack);

@@ -118,11 +118,45 @@ static void learning_with_n_steps_forgets(void **state) {
   assert_true(to_the_end > 16 * long_run);
 }
 
+/* Sums over groups b and time t of what is made of a recurrence. with_mean: less their mean over the groups at each
+ * time, so that no group can be done with before the next begins. */
+static atoll_rec *grouped(int with_mean, test_log *log) {
+  atoll_rec *c = test_context();
+  atoll_rec_dim(c, "t", 0);
+  atoll_rec_dim(c, "b", 16);
+  atoll_rt *x = atoll_rec_tensor(c, "x", ATOLL_F32, "t,b", ATOLL_SHAPE(64));
+  atoll_rt_def(x, "t==0", atoll_rec_normal(c, "b", ATOLL_SHAPE(64)));
+  atoll_rt_def(x, "true", atoll_rt_at(atoll_rt_sin(x), "t=t-1"));
+  atoll_rt *y = with_mean ? atoll_rt_sub(x, atoll_rt_mean(atoll_rt_at(x, "b=0:16"), 0)) : x;
+  atoll_rt *later = atoll_rt_mul(y, atoll_rt_sum(atoll_rt_at(atoll_rt_cos(x), "t=t:T"), 0));
+  atoll_rt *sooner = atoll_rt_mul(y, atoll_rt_sum(atoll_rt_at(atoll_rt_cos(x), "t=t:min(t+3,T)"), 0));
+  atoll_rt *sums = atoll_rt_sum(atoll_rt_sum(atoll_rt_at(with_mean ? sooner : later, "t=0:T,b=0:16"), 0), 0);
+  atoll_rt_sink(sums, "sums", test_collect, log);
+  return c;
+}
+
+/* All of time is kept for one group alone; or of time a window, for all groups. */
+static void sums_over_two_dimensions_keep_one(void **state) {
+  (void)state;
+  enum { T = 320, BYTES = 64 * sizeof(float) };
+  static test_log log;
+  atoll_rec *c = grouped(0, &log);
+  const int64_t of_a_group = peak_of(c, NULL, T, NULL);
+  atoll_rec_destroy(&c);
+  c = grouped(1, &log);
+  const int64_t of_a_window = peak_of(c, NULL, T, NULL), of_a_longer_run = peak_of(c, NULL, 2 * T, NULL);
+  atoll_rec_destroy(&c);
+  print_message("peak bytes: %" PRId64 " for one group, %" PRId64 " for a window\n", of_a_group, of_a_window);
+  assert_true(of_a_group < 3 * T * BYTES);
+  assert_int_equal(of_a_window, of_a_longer_run);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(windows_bound_the_cache),
       cmocka_unit_test(budgets_are_kept),
       cmocka_unit_test(learning_with_n_steps_forgets),
+      cmocka_unit_test(sums_over_two_dimensions_keep_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,6 +144,11 @@ static atoll_rt *no_attention(atoll_rt *x) {
 
 static atoll_rt *sum_over_time(atoll_rt *x) { return atoll_rt_sum(atoll_rt_at(atoll_rt_tanh(x), "t=0:T"), 0); }
 
+/* A sum over b for each t, and one of these over t. */
+static atoll_rt *sum_over_both(atoll_rt *x) {
+  return atoll_rt_sum(atoll_rt_sum(atoll_rt_at(atoll_rt_tanh(x), "b=0:B,t=0:T"), 0), 0);
+}
+
 static atoll_rt *sum_over_a_part(atoll_rt *x) { return atoll_rt_sum(atoll_rt_at(atoll_rt_tanh(x), "t=0:t+1"), 0); }
 
 /* y[t-1], or 0 before the first. */
@@ -230,6 +235,7 @@ static const struct expectation {
     {"simplify,tile", no_attention, {{" = MERGE", 0, 0}, {"tj", 0, 0}, {" = DIV", 1, 1}}},
     /* scans as recurrences */
     {"simplify,lift", sum_over_time, {{" = SUM", 1, 0}, {" = MERGE", 0, 1}, {" = ADD", 0, 1}}},
+    {"simplify,lift", sum_over_both, {{" = SUM", 2, 0}, {" = MERGE", 0, 2}, {" = ADD", 0, 2}}},
     {"simplify,lift", sum_over_a_part, {{" = SUM", 1, 1}, {" = MERGE", 0, 0}}},
     /* storage: pads, statements */
     {"simplify,pads", shifted, {{" = MERGE", 1, 0}, {" = TANH padded with 0.25", 0, 1}, {" if ", 2, 1}}},

@@ -23,10 +23,21 @@ enum { GUARD = 64 };
 
 static int64_t width_of(const atoll_rl_env *e) { return e->state + 2; }
 
+/* Products of a group of this many rows are at their best rate, while what one step makes of them stays in L2. */
+enum { GROUP = 128, GROUP_LEAST = 32 };
+
+static int64_t group_of(int64_t n) {
+  for (int64_t g = GROUP; g >= GROUP_LEAST; g--)
+    if (n % g == 0)
+      return g;
+  return n;
+}
+
 atoll_err rl_actor_create(const atoll_rl_env *env, int64_t seed, uint32_t stream, int64_t first, int64_t n,
-                          rl_actor *out) {
+                          int64_t group, rl_actor *out) {
   const int64_t most = env->state > env->actions ? env->state : env->actions;
   rl_actor a = {.env = env, .seed = (uint64_t)seed, .stream = stream, .first = first, .n = n};
+  a.group = group ? group : group_of(n);
   a.running = calloc((size_t)n * 2, sizeof *a.running);
   a.noise = malloc((size_t)(n * most) * sizeof *a.noise);
   if (!rl_is_built_in(env))
@@ -69,11 +80,16 @@ static void draw(const rl_actor *a, int what, int64_t i, int64_t t, int64_t from
   }
 }
 
-/* [n, actions], uniform. */
+/* The first environment of the group at a point, whose last coordinate the group is, after `before` others. */
+static int64_t first_at(const rl_actor *a, const int64_t *point, int before) {
+  return a->group < a->n ? point[before] * a->group : 0;
+}
+
+/* [group, actions], uniform. */
 atoll_err rl_noise(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   const rl_actor *a = user;
   (void)in;
-  draw(a, DRAW_ACTION, point[0], point[1], 0, a->n, a->env->actions, out->data);
+  draw(a, DRAW_ACTION, point[0], point[1], first_at(a, point, 2), a->group, a->env->actions, out->data);
   return ATOLL_OK;
 }
 
@@ -95,16 +111,17 @@ static void set_marks(float *v, int64_t n) {
 
 static int is_mark(const float *v) { return memcmp(v, mark(), sizeof *v) == 0; }
 
-/* Rows of `width` numbers: all of them written, finite, and nothing behind. */
-static atoll_err check_rows(const rl_actor *a, const char *what, const float *v, int64_t n, int64_t width) {
+/* Rows of `width` numbers, of n environments from `from`: all of them written, finite, and nothing behind. */
+static atoll_err check_rows(const rl_actor *a, const char *what, int64_t from, const float *v, int64_t n,
+                            int64_t width) {
   for (int64_t k = 0; k < n * width; k++)
     if (is_mark(&v[k]))
       return atoll_fail(ATOLL_MISMATCH, "environment %s: %s left number %lld of environment %lld unwritten, of %lld",
-                        a->env->name, what, (long long)(k % width), (long long)(a->first + k / width),
+                        a->env->name, what, (long long)(k % width), (long long)(a->first + from + k / width),
                         (long long)width);
     else if (!isfinite(v[k]))
       return atoll_fail(ATOLL_NONFINITE, "environment %s: %s made number %lld of environment %lld %g", a->env->name,
-                        what, (long long)(k % width), (long long)(a->first + k / width), (double)v[k]);
+                        what, (long long)(k % width), (long long)(a->first + from + k / width), (double)v[k]);
   for (int64_t k = 0; k < GUARD; k++)
     if (!is_mark(&v[n * width + k]))
       return atoll_fail(ATOLL_MISMATCH, "environment %s: %s wrote more than %lld numbers for each of %lld environments",
@@ -122,33 +139,33 @@ static atoll_err begin(const rl_actor *a, int64_t from, int64_t n, float *state)
   if (code)
     return failed(a, "start", code);
   if (a->guarded) {
-    ATOLL_TRY(check_rows(a, "start", to, n, width));
+    ATOLL_TRY(check_rows(a, "start", from, to, n, width));
     memcpy(state, to, (size_t)(n * width) * sizeof *state);
   }
   return ATOLL_OK;
 }
 
-static atoll_err advance(const rl_actor *a, const float *state, const int32_t *action, float *result) {
+static atoll_err advance(const rl_actor *a, int64_t from, const float *state, const int32_t *action, float *result) {
   float *to = a->guarded ? a->guarded : result;
   const int64_t width = width_of(a->env);
   if (a->guarded)
-    set_marks(to, a->n * width + GUARD);
-  int code = a->env->step(a->env, a->n, state, action, to);
+    set_marks(to, a->group * width + GUARD);
+  int code = a->env->step(a->env, a->group, state, action, to);
   if (code)
     return failed(a, "step", code);
   if (!a->guarded)
     return ATOLL_OK;
-  ATOLL_TRY(check_rows(a, "step", to, a->n, width));
-  for (int64_t b = 0; b < a->n; b++) {
+  ATOLL_TRY(check_rows(a, "step", from, to, a->group, width));
+  for (int64_t b = 0; b < a->group; b++) {
     float end = to[b * width + width - 1];
     if (end != 0 && end != 1)
       return atoll_fail(ATOLL_MISMATCH, "environment %s: step says %g for the end of environment %lld, expected 0 or 1",
-                        a->env->name, (double)end, (long long)(a->first + b));
+                        a->env->name, (double)end, (long long)(a->first + from + b));
     if (end == 1 && a->env->endless)
       return atoll_fail(ATOLL_MISMATCH, "environment %s: step says that environment %lld has ended, which is endless",
-                        a->env->name, (long long)(a->first + b));
+                        a->env->name, (long long)(a->first + from + b));
   }
-  memcpy(result, to, (size_t)(a->n * width) * sizeof *result);
+  memcpy(result, to, (size_t)(a->group * width) * sizeof *result);
   return ATOLL_OK;
 }
 
@@ -168,20 +185,20 @@ static atoll_err placed(rl_actor *a, atoll_err err, int64_t i, int64_t t) {
   return ATOLL_OK;
 }
 
-/* What a rank whose environments have failed gives instead of states [n, S], or of results [n, S+2]. */
+/* What a rank whose environments have failed gives instead of states [group, S], or of results [group, S+2]. */
 static void give_nothing(const rl_actor *a, int64_t width, float *data) {
-  memset(data, 0, (size_t)(a->n * width) * sizeof *data);
-  for (int64_t b = 0; b < a->n && width > a->env->state; b++)
+  memset(data, 0, (size_t)(a->group * width) * sizeof *data);
+  for (int64_t b = 0; b < a->group && width > a->env->state; b++)
     data[b * width + a->env->state] = FLT_MAX;
 }
 
 atoll_err rl_start(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   rl_actor *a = user;
   (void)in;
-  const int64_t i = a->finished ? 0 : point[0];
-  memset(a->running, 0, (size_t)a->n * 2 * sizeof *a->running);
-  draw(a, DRAW_START, i, 0, 0, a->n, a->env->state, a->noise);
-  atoll_err err = a->failed == ATOLL_OK ? begin(a, 0, a->n, out->data) : ATOLL_OK;
+  const int64_t i = a->finished ? 0 : point[0], from = first_at(a, point, a->finished ? 0 : 1);
+  memset(a->running + 2 * from, 0, (size_t)a->group * 2 * sizeof *a->running);
+  draw(a, DRAW_START, i, 0, from, a->group, a->env->state, a->noise);
+  atoll_err err = a->failed == ATOLL_OK ? begin(a, from, a->group, out->data) : ATOLL_OK;
   ATOLL_TRY(placed(a, err, i, 0));
   if (a->failed != ATOLL_OK)
     give_nothing(a, a->env->state, out->data);
@@ -189,11 +206,11 @@ atoll_err rl_start(void *user, const int64_t *point, const atoll_rt_view *in, co
 }
 
 /* Returns and lengths, and new episodes where one has ended. */
-static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, float *result) {
+static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, int64_t from, float *result) {
   const int64_t states = a->env->state, width = states + 2;
   rl_account none = {0, 0, 0, 0}, *sum = a->account ? &a->account[i] : &none;
-  for (int64_t b = 0; b < a->n; b++) {
-    float *r = result + b * width, *running = a->running + 2 * b;
+  for (int64_t b = 0; b < a->group; b++) {
+    float *r = result + b * width, *running = a->running + 2 * (from + b);
     running[0] += r[states];
     running[1] += 1;
     sum->reward += r[states];
@@ -202,11 +219,11 @@ static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, float *resul
     sum->episodes++;
     sum->returns += running[0];
     sum->lengths += running[1];
-    if (a->finished && isnan(a->finished[b]))
-      a->finished[b] = running[0];
+    if (a->finished && isnan(a->finished[from + b]))
+      a->finished[from + b] = running[0];
     running[0] = running[1] = 0;
-    draw(a, DRAW_NEXT, i, t, b, 1, states, a->noise);
-    ATOLL_TRY(begin(a, b, 1, r));
+    draw(a, DRAW_NEXT, i, t, from + b, 1, states, a->noise);
+    ATOLL_TRY(begin(a, from + b, 1, r));
   }
   return ATOLL_OK;
 }
@@ -214,9 +231,10 @@ static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, float *resul
 atoll_err rl_step(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
   rl_actor *a = user;
   const int64_t i = a->finished ? 0 : point[0], t = a->finished ? point[0] : point[1];
-  atoll_err err = a->failed == ATOLL_OK ? advance(a, in[0].data, in[1].data, out->data) : a->failed;
+  const int64_t from = first_at(a, point, a->finished ? 1 : 2);
+  atoll_err err = a->failed == ATOLL_OK ? advance(a, from, in[0].data, in[1].data, out->data) : a->failed;
   if (err == ATOLL_OK)
-    err = finish_episodes(a, i, t, out->data);
+    err = finish_episodes(a, i, t, from, out->data);
   ATOLL_TRY(placed(a, err, i, t));
   if (a->failed != ATOLL_OK)
     give_nothing(a, width_of(a->env), out->data);

@@ -37,6 +37,8 @@ static const atoll_opt_def defs[] = {
     {"observation", ATOLL_OPT_INT, RL(observation), "4", "1..1048576", "numbers", "Size of an observation of free."},
     {"environments", ATOLL_OPT_INT, RL(environments), "32", "1..1048576", "",
      "Environments side by side, over all ranks."},
+    {"group", ATOLL_OPT_INT, RL(group), "0", "0..1048576", "",
+     "Environments of a rank that act and are learnt from together; 0 = as many as the caches have room for."},
     {"steps", ATOLL_OPT_INT, RL(steps), "500", "1..1048576", "steps", "Steps of an iteration in each environment."},
     {"n", ATOLL_OPT_INT, RL(n), "0", "0..1048576", "steps",
      "reinforce: steps of a return; 0 = to the end (Monte-Carlo)."},
@@ -74,6 +76,9 @@ atoll_err atoll_rl_params_check(const atoll_rl_params *p, int ranks) {
   if (p->environments % ranks)
     return atoll_fail(ATOLL_USAGE, "rl.environments %lld is not a multiple of the %d ranks", (long long)p->environments,
                       ranks);
+  if (p->group && p->environments / ranks % p->group)
+    return atoll_fail(ATOLL_USAGE, "the %lld environments of a rank are not a multiple of rl.group %lld",
+                      (long long)(p->environments / ranks), (long long)p->group);
   if (p->offload[0] && !p->memory)
     return atoll_fail(ATOLL_USAGE, "rl.offload is given, but no rl.memory for which values would be put away");
   if (p->n > p->steps)
@@ -143,9 +148,14 @@ static atoll_err list_tensors(atoll_rl *rl) {
 /* ---- life ---- */
 
 static atoll_err first_states(atoll_rl *rl) {
-  const int64_t shape[2] = {rl->actor.n, rl->env->state}, point[1] = {0};
-  const atoll_rt_view out = {ATOLL_F32, 2, shape, rl->memory.state};
-  return rl_start(&rl->actor, point, NULL, &out);
+  const rl_actor *a = &rl->actor;
+  const int64_t shape[2] = {a->group, rl->env->state};
+  for (int64_t b = 0; b < a->n / a->group; b++) {
+    const int64_t point[2] = {0, b};
+    const atoll_rt_view out = {ATOLL_F32, 2, shape, rl->memory.state + b * shape[0] * shape[1]};
+    ATOLL_TRY(rl_start(&rl->actor, point, NULL, &out));
+  }
+  return ATOLL_OK;
 }
 
 static atoll_err compile(atoll_rl *rl, FILE *trace) {
@@ -162,7 +172,8 @@ static atoll_err compile(atoll_rl *rl, FILE *trace) {
 static atoll_err setup(atoll_rl *rl, FILE *trace) {
   const int64_t mine = rl->params.environments / rl->ranks;
   ATOLL_TRY(atoll_rl_params_check(&rl->params, rl->ranks));
-  ATOLL_TRY(rl_actor_create(rl->env, rl->params.seed, STREAM_LEARN, rl->rank * mine, mine, &rl->actor));
+  ATOLL_TRY(
+      rl_actor_create(rl->env, rl->params.seed, STREAM_LEARN, rl->rank * mine, mine, rl->params.group, &rl->actor));
   rl->actor.awaited = rl->ranks > 1;
   rl_memory_shapes(&rl->params, rl->env, &rl->memory);
   ATOLL_TRY(allocate(rl));
@@ -407,7 +418,7 @@ static atoll_err play(atoll_rl *rl, rl_actor *actor, int64_t steps) {
 static atoll_err evaluate_part(atoll_rl *rl, int64_t first, int64_t n, double *sum) {
   const int64_t steps = rl->env->limit ? rl->env->limit : rl->params.steps;
   rl_actor actor;
-  atoll_err err = rl_actor_create(rl->env, rl->params.seed, STREAM_EVALUATE, first, n, &actor);
+  atoll_err err = rl_actor_create(rl->env, rl->params.seed, STREAM_EVALUATE, first, n, 0, &actor);
   actor.iteration = rl->iteration;
   actor.finished = malloc((size_t)n * sizeof *actor.finished);
   if (err == ATOLL_OK && !actor.finished)

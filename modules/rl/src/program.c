@@ -1,6 +1,7 @@
 /* The policy, its losses and its learning as a recurrent program.
  *
- * Dimensions: iterations i, epochs e of PPO, steps t. Values are of all environments of this rank at once, [B, ...].
+ * Dimensions: iterations i, epochs e of PPO, steps t, groups b of environments of this rank. Values are of a group at
+ * once, [G, ...]: all of one step that belongs to a group is done before the next, so that it stays in the caches.
  * The policy is the same recurrence for both algorithms: parameters at (i, e) are those of the epoch before, moved by
  * Adam, and actions of iteration i are taken with those of its first epoch. REINFORCE has one epoch, and no dimension
  * for it.
@@ -24,12 +25,13 @@ typedef struct builder {
   const atoll_rl_params *params;
   const atoll_rl_env *env;
   atoll_rec *c;
-  int64_t envs; /* of this rank */
+  int64_t envs; /* of a group */
+  int64_t groups;
   int ppo;
   policy begin[RL_KINDS], now[RL_KINDS], after[RL_KINDS];
-  atoll_rt *observation, *chosen;  /* (i,t): [B, O]; one at the action taken, [B, A] */
-  atoll_rt *output;                /* (i,t): the network's, [B, A or A+1] */
-  atoll_rt *next, *reward, *going; /* (i,t): states after; rewards; 0 where the episode has ended, else 1 */
+  atoll_rt *observation, *chosen;  /* (i,t,b): [G, O]; one at the action taken, [G, A] */
+  atoll_rt *output;                /* (i,t,b): the network's, [G, A or A+1] */
+  atoll_rt *next, *reward, *going; /* (i,t,b): states after; rewards; 0 where the episode has ended, else 1 */
 } builder;
 
 static int64_t outputs(const atoll_rl_params *p, const atoll_rl_env *env) {
@@ -76,6 +78,18 @@ int rl_bindings(const rl_memory *m, int learning, int64_t iterations, int64_t do
   return n;
 }
 
+/* A domain or an index that ends in that of groups, or this without them: a single group is no dimension. */
+static const char *grouped(const builder *b, const char *with, const char *without) {
+  return b->groups > 1 ? with : without;
+}
+static const char *of_steps(const builder *b) { return grouped(b, "i,t,b", "i,t"); }
+static const char *whole_rollout(const builder *b) { return grouped(b, "t=0:T,b=0:B", "t=0:T"); }
+
+static void declare_groups(const builder *b) {
+  if (b->groups > 1)
+    atoll_rec_dim(b->c, "b", b->groups);
+}
+
 /* ---- the network ---- */
 
 static atoll_rt *network(const policy *w, atoll_rt *x) {
@@ -86,7 +100,7 @@ static atoll_rt *network(const policy *w, atoll_rt *x) {
   return x;
 }
 
-/* Columns of [B, n], and one of them as [B]. */
+/* Columns of [G, n], and one of them as [G]. */
 static atoll_rt *columns(atoll_rt *x, int64_t first, int64_t n) { return atoll_rt_slice(x, 1, first, n); }
 static atoll_rt *column(const builder *b, atoll_rt *x, int64_t k) {
   return atoll_rt_reshape(columns(x, k, 1), ATOLL_SHAPE(b->envs));
@@ -96,7 +110,7 @@ static atoll_rt *logits(const builder *b, atoll_rt *output) {
   return b->ppo ? columns(output, 0, b->env->actions) : output;
 }
 
-/* [B, A] of ones at these actions [B], zeros elsewhere. */
+/* [G, A] of ones at these actions [G], zeros elsewhere. */
 static atoll_rt *one_hot(const builder *b, atoll_rt *action) {
   atoll_rt *rows = atoll_rt_reshape(atoll_rt_cast(action, ATOLL_F32), ATOLL_SHAPE(b->envs, 1));
   return atoll_rt_eq(rows, atoll_rec_iota(b->c, ATOLL_F32, b->env->actions));
@@ -192,30 +206,32 @@ static atoll_rt *while_going(const builder *b, atoll_rt *x) { return b->going ? 
 static void act_and_learn(builder *b) {
   const int64_t states = b->env->state;
   const atoll_rt_shape shape = ATOLL_SHAPE(b->envs, states);
-  atoll_rt *state = atoll_rec_tensor(b->c, "state.now", ATOLL_F32, "i,t", shape);
-  atoll_rt *noise = atoll_rec_call(b->c, "noise", rl_noise, b->r->actor, "i,t", ATOLL_F32,
+  const char *of_starts = grouped(b, "i,b", "i");
+  atoll_rt *state = atoll_rec_tensor(b->c, "state.now", ATOLL_F32, of_steps(b), shape);
+  atoll_rt *noise = atoll_rec_call(b->c, "noise", rl_noise, b->r->actor, of_steps(b), ATOLL_F32,
                                    ATOLL_SHAPE(b->envs, b->env->actions), 0, NULL);
   if (b->params->restart) {
-    atoll_rt_def(state, "t==0", atoll_rec_call(b->c, "start", rl_start, b->r->actor, "i", ATOLL_F32, shape, 0, NULL));
-    act(b, &b->begin[0], "i,t", state, noise);
+    atoll_rt_def(state, "t==0",
+                 atoll_rec_call(b->c, "start", rl_start, b->r->actor, of_starts, ATOLL_F32, shape, 0, NULL));
+    act(b, &b->begin[0], of_steps(b), state, noise);
     return;
   }
-  atoll_rt *before = atoll_rec_tensor(b->c, "state.before", ATOLL_F32, "i", shape);
-  atoll_rt_def(state, "i==0 and t==0", atoll_rec_input(b->c, "state", ATOLL_F32, "", shape));
+  atoll_rt *before = atoll_rec_tensor(b->c, "state.before", ATOLL_F32, of_starts, shape);
+  atoll_rt_def(state, "i==0 and t==0", atoll_rec_input(b->c, "state", ATOLL_F32, grouped(b, "b", ""), shape));
   /* Cases are tried in order, so this one is added before act() adds the last. */
   atoll_rt_def(state, "t==0", before);
-  act(b, &b->begin[0], "i,t", state, noise);
+  act(b, &b->begin[0], of_steps(b), state, noise);
   atoll_rt_def(before, "true", atoll_rt_at(b->next, "i=i-1,t=T-1"));
 }
 
 /* ---- losses ---- */
 
-/* sum over k of gamma^k r[t+k] until the episode or the rollout ends, or n steps are over (0: never); (i,t): [B] */
+/* sum over k of gamma^k r[t+k] until the episode or the rollout ends, or n steps are over (0: never); (i,t,b): [G] */
 static atoll_rt *returns(const builder *b) {
   const double gamma = b->params->gamma;
   char window[48];
   if (b->params->n == 0) {
-    atoll_rt *g = atoll_rec_tensor(b->c, "returns", ATOLL_F32, "i,t", ATOLL_SHAPE(b->envs));
+    atoll_rt *g = atoll_rec_tensor(b->c, "returns", ATOLL_F32, of_steps(b), ATOLL_SHAPE(b->envs));
     atoll_rt_def(g, "t==T-1", b->reward);
     atoll_rt_def(g, "true", atoll_rt_add(b->reward, while_going(b, atoll_rt_scale(atoll_rt_at(g, "t=t+1"), gamma))));
     return g;
@@ -224,7 +240,7 @@ static atoll_rt *returns(const builder *b) {
   if (!b->going)
     return atoll_rt_dsum(atoll_rt_at(b->reward, window), gamma);
   /* Steps of the same episode are those with as many ends before them. */
-  atoll_rt *ended = atoll_rec_tensor(b->c, "ended", ATOLL_F32, "i,t", ATOLL_SHAPE(b->envs));
+  atoll_rt *ended = atoll_rec_tensor(b->c, "ended", ATOLL_F32, of_steps(b), ATOLL_SHAPE(b->envs));
   atoll_rt_def(ended, "t==0", atoll_rt_scale(b->reward, 0));
   atoll_rt_def(
       ended, "true",
@@ -233,11 +249,12 @@ static atoll_rt *returns(const builder *b) {
   return atoll_rt_dsum(atoll_rt_mul(atoll_rt_at(b->reward, window), same), gamma);
 }
 
-/* Mean of g (i,t), [B], over the environments of all ranks. Returns to the end are there all at once, and one message
- * takes those of all steps; returns over n steps come one by one, and waiting for all of them would keep the rollout.
+/* (i,t): mean of g (i,t,b), [G], over the environments of all ranks. Returns to the end are there all at once, and one
+ * message takes those of all steps; returns over n steps come one by one, and waiting for all of them would keep the
+ * rollout.
  */
 static atoll_rt *baseline(const builder *b, atoll_rt *g) {
-  atoll_rt *m = atoll_rt_mean(atoll_rt_detach(g), 0);
+  atoll_rt *m = atoll_rt_mean_all(b->groups > 1 ? atoll_rt_at(atoll_rt_detach(g), "b=0:B") : atoll_rt_detach(g));
   if (atoll_comm_size(b->r->comm) == 1)
     return m;
   if (!b->params->n)
@@ -246,7 +263,7 @@ static atoll_rt *baseline(const builder *b, atoll_rt *g) {
   return b->params->n ? m : atoll_rt_take(m, atoll_rec_expr(b->c, ATOLL_I32, "t"));
 }
 
-/* Log of the probability of the actions taken, [B], and of all, [B, A]. */
+/* Log of the probability of the actions taken, [G], and of all, [G, A]. */
 static atoll_rt *log_probability(const builder *b, atoll_rt *output, atoll_rt **all) {
   atoll_rt *logs = atoll_rt_log_softmax(logits(b, output), 1);
   if (all)
@@ -260,23 +277,23 @@ static atoll_rt *reinforce_loss(const builder *b) {
   if (b->params->baseline)
     g = atoll_rt_sub(g, baseline(b, g));
   atoll_rt *gain = atoll_rt_mul(log_probability(b, b->output, NULL), atoll_rt_detach(g));
-  return atoll_rt_neg(atoll_rt_mean_all(atoll_rt_at(gain, "t=0:T")));
+  return atoll_rt_neg(atoll_rt_mean_all(atoll_rt_at(gain, whole_rollout(b))));
 }
 
 static atoll_rt *value_of(const builder *b, atoll_rt *output) {
   return atoll_rt_scale(column(b, output, b->env->actions), horizon(b->params));
 }
 
-/* Generalised advantages (i,t): [B]. value: (i,t), [B]. */
+/* Generalised advantages (i,t,b): [G]. value: (i,t,b), [G]. */
 static atoll_rt *advantages(const builder *b, const policy *w, atoll_rt *value) {
   const double gamma = b->params->gamma, decay = gamma * b->params->lambda;
-  atoll_rt *following = atoll_rec_tensor(b->c, "following", ATOLL_F32, "i,t", ATOLL_SHAPE(b->envs));
+  atoll_rt *following = atoll_rec_tensor(b->c, "following", ATOLL_F32, of_steps(b), ATOLL_SHAPE(b->envs));
   atoll_rt *last = value_of(b, network(w, observed(b, b->next)));
   atoll_rt_def(following, "t==T-1", last);
   atoll_rt_def(following, "true", atoll_rt_at(value, "t=t+1"));
   atoll_rt *delta = atoll_rt_add(b->reward, while_going(b, atoll_rt_scale(following, gamma)));
   delta = atoll_rt_sub(delta, value);
-  atoll_rt *a = atoll_rec_tensor(b->c, "advantage", ATOLL_F32, "i,t", ATOLL_SHAPE(b->envs));
+  atoll_rt *a = atoll_rec_tensor(b->c, "advantage", ATOLL_F32, of_steps(b), ATOLL_SHAPE(b->envs));
   atoll_rt_def(a, "t==T-1", delta);
   atoll_rt_def(a, "true", atoll_rt_add(delta, while_going(b, atoll_rt_scale(atoll_rt_at(a, "t=t+1"), decay))));
   return a;
@@ -294,14 +311,14 @@ static atoll_rt *ppo_loss(const builder *b) {
   atoll_rt *advantage = atoll_rt_detach(advantages(b, &b->begin[0], value));
   atoll_rt *target = atoll_rt_detach(atoll_rt_scale(atoll_rt_add(advantage, value), 1 / horizon(p)));
   atoll_rt *before = atoll_rt_detach(log_probability(b, b->output, NULL));
-  atoll_rt *output = network(&b->now[0], b->observation); /* (i,e,t) */
+  atoll_rt *output = network(&b->now[0], b->observation); /* (i,e,t,b) */
   atoll_rt *ratio = atoll_rt_exp(atoll_rt_sub(log_probability(b, output, &logs), before));
   atoll_rt *gain =
       atoll_rt_min(atoll_rt_mul(ratio, advantage), atoll_rt_mul(clamp(b, ratio, 1 - p->clip, 1 + p->clip), advantage));
   atoll_rt *entropy = atoll_rt_neg(atoll_rt_sum(atoll_rt_mul(atoll_rt_exp(logs), logs), 1));
   atoll_rt *error = atoll_rt_square(atoll_rt_sub(column(b, output, b->env->actions), target));
   gain = atoll_rt_add(gain, atoll_rt_scale(entropy, p->entropy));
-  return atoll_rt_mean_all(atoll_rt_at(atoll_rt_sub(atoll_rt_scale(error, p->value), gain), "t=0:T"));
+  return atoll_rt_mean_all(atoll_rt_at(atoll_rt_sub(atoll_rt_scale(error, p->value), gain), whole_rollout(b)));
 }
 
 /* ---- what leaves the program ---- */
@@ -314,6 +331,11 @@ static atoll_err copy_out(void *user, const int64_t *point, const atoll_rt_view 
     bytes *= (size_t)in->shape[k];
   memcpy(user, in->data, bytes);
   return ATOLL_OK;
+}
+
+/* To group b of all. */
+static atoll_err copy_group(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out) {
+  return copy_out((float *)user + point[0] * in->shape[0] * in->shape[1], point, in, out);
 }
 
 /* A number of iteration i. */
@@ -331,7 +353,7 @@ static void sinks(const builder *b, atoll_rt *loss, atoll_rt *const *grad) {
     for (int k = 0; k < RL_PARAMS; k++)
       atoll_rt_sink(atoll_rt_at(b->after[kind].p[k], last), kinds[kind], copy_out, m->after[kind][k]);
   if (!b->params->restart)
-    atoll_rt_sink(atoll_rt_at(b->next, "i=I-1,t=T-1"), "state", copy_out, m->state_after);
+    atoll_rt_sink(atoll_rt_at(b->next, "i=I-1,t=T-1"), "state", b->groups > 1 ? copy_group : copy_out, m->state_after);
   for (int k = 0; k < RL_PARAMS; k++) {
     atoll_rt *g = atoll_rt_reshape(grad[k], ATOLL_SHAPE(m->shape[k][0] * m->shape[k][1]));
     atoll_rt *sum = atoll_rt_sum(atoll_rt_square(g), 0);
@@ -344,7 +366,8 @@ static void sinks(const builder *b, atoll_rt *loss, atoll_rt *const *grad) {
 /* ---- programs ---- */
 
 static builder begin(const rl_run *r, atoll_rec *c) {
-  builder b = {.r = r, .params = r->params, .env = r->env, .c = c, .envs = r->actor->n};
+  builder b = {.r = r, .params = r->params, .env = r->env, .c = c, .envs = r->actor->group};
+  b.groups = r->actor->n / r->actor->group;
   b.ppo = r->params->algorithm == ATOLL_RL_PPO;
   return b;
 }
@@ -357,6 +380,7 @@ atoll_err rl_program_learn(const rl_run *r, atoll_rec *c) {
   if (b.ppo)
     atoll_rec_dim(c, "e", b.params->epochs);
   atoll_rec_dim(c, "t", b.params->steps);
+  declare_groups(&b);
   declare_parameters(&b);
   act_and_learn(&b);
   atoll_rt *loss = b.ppo ? ppo_loss(&b) : reinforce_loss(&b);
@@ -386,11 +410,13 @@ atoll_err rl_program_evaluate(const rl_run *r, atoll_rec *c, int64_t steps) {
   policy w;
   const atoll_rt_shape shape = ATOLL_SHAPE(b.envs, b.env->state);
   atoll_rec_dim(c, "t", steps);
+  declare_groups(&b);
   for (int k = 0; k < RL_PARAMS; k++)
     w.p[k] = atoll_rec_input(c, input_name(0, k, name, sizeof name), ATOLL_F32, "", shape_of(r->memory, k));
-  atoll_rt *state = atoll_rec_tensor(c, "state.now", ATOLL_F32, "t", shape);
-  atoll_rt_def(state, "t==0", atoll_rec_call(c, "start", rl_start, r->actor, "", ATOLL_F32, shape, 0, NULL));
-  act(&b, &w, "t", state, NULL);
+  atoll_rt *state = atoll_rec_tensor(c, "state.now", ATOLL_F32, grouped(&b, "t,b", "t"), shape);
+  atoll_rt_def(state, "t==0",
+               atoll_rec_call(c, "start", rl_start, r->actor, grouped(&b, "b", ""), ATOLL_F32, shape, 0, NULL));
+  act(&b, &w, grouped(&b, "t,b", "t"), state, NULL);
   atoll_rt_sink(atoll_rt_at(b.reward, "t=T-1"), "last", look, NULL);
   return atoll_rec_error(c);
 }

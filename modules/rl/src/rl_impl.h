@@ -32,6 +32,7 @@ typedef struct rl_actor {
   uint64_t seed;
   uint32_t stream;     /* tells learning and evaluation apart */
   int64_t first, n;    /* of all environments, those of this rank */
+  int64_t group;       /* of them, those that act and are learnt from together */
   int64_t iteration;   /* that the run begins with */
   float *running;      /* [n, 2]: return and length of the episode under way */
   float *finished;     /* [n]: return of the first episode that ended, NaN before; NULL: not asked for */
@@ -44,9 +45,10 @@ typedef struct rl_actor {
 } rl_actor;
 
 atoll_err rl_actor_create(const atoll_rl_env *env, int64_t seed, uint32_t stream, int64_t first, int64_t n,
-                          rl_actor *out);
+                          int64_t group, rl_actor *out);
 void rl_actor_free(rl_actor *a);
-/* Functions of the program; user is the actor, points are (i, t), (i) and (i, t), those of evaluation (t), () and (t).
+/* Functions of the program; user is the actor, points are (i, t, b), (i, b) and (i, t, b), those of evaluation (t, b),
+ * (b) and (t, b).
  */
 atoll_err rl_noise(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out);
 atoll_err rl_start(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out);

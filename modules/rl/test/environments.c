@@ -123,7 +123,7 @@ static atoll_err step_in(const char *path) {
   const atoll_rt_view in[] = {{ATOLL_F32, 2, states, state}, {ATOLL_I32, 1, actions, action}};
   const atoll_rt_view out = {ATOLL_F32, 2, results, result};
   assert_ok(atoll_rl_env_open(path, 4, &e));
-  assert_ok(rl_actor_create(e, 1, 0, 0, 2, &a));
+  assert_ok(rl_actor_create(e, 1, 0, 0, 2, 0, &a));
   atoll_err err = rl_step(&a, point, in, &out);
   rl_actor_free(&a);
   atoll_rl_env_close(&e);

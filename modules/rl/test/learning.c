@@ -6,9 +6,9 @@
 #include "atoll/rl.h"
 #include "unit_check.h"
 
-/* ---- an environment that remembers what was done in it: states (x, y, age), episodes of five steps ---- */
+/* ---- an environment that remembers what was done in it: states (x, y, age, which), episodes of five steps ---- */
 
-enum { B = 3, T = 12, S = 3, O = 2, A = 2, H = 5, EPISODE = 5, ROLLOUTS = 2 };
+enum { B = 4, T = 12, S = 4, O = 2, A = 2, H = 5, EPISODE = 5, ROLLOUTS = 2 };
 
 typedef struct rollout {
   float state[T][B][S], reward[T][B], end[T][B], last[B][S];
@@ -16,17 +16,18 @@ typedef struct rollout {
 } rollout;
 
 static struct {
-  int steps;
+  int steps[B];         /* of each environment */
+  int most;             /* environments of a call */
   rollout of[ROLLOUTS]; /* the first ones */
 } seen;
 
 static int remember_start(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state) {
   (void)self;
-  (void)first;
   for (int64_t b = 0; b < n; b++) {
     state[b * S] = noise[b * S] - 0.5f;
     state[b * S + 1] = noise[b * S + 1] - 0.5f;
     state[b * S + 2] = 0;
+    state[b * S + 3] = (float)(first + b);
   }
   return 0;
 }
@@ -34,22 +35,23 @@ static int remember_start(const atoll_rl_env *self, int64_t first, int64_t n, co
 static int remember_step(const atoll_rl_env *self, int64_t n, const float *state, const int32_t *action,
                          float *result) {
   static rollout beyond;
-  rollout *at = seen.steps < ROLLOUTS * T ? &seen.of[seen.steps / T] : &beyond;
-  const int t = seen.steps++ % T;
   (void)self;
-  assert_int_equal(n, B);
-  for (int64_t b = 0; b < n; b++) {
-    const float *s = state + b * S;
-    float *r = result + b * (S + 2);
-    r[0] = 0.8f * s[0] + (action[b] ? 0.3f : -0.2f);
+  seen.most = n > seen.most ? (int)n : seen.most;
+  for (int64_t k = 0; k < n; k++) {
+    const float *s = state + k * S;
+    float *r = result + k * (S + 2);
+    const int b = (int)s[3], step = seen.steps[b]++, t = step % T;
+    rollout *at = step < ROLLOUTS * T ? &seen.of[step / T] : &beyond;
+    r[0] = 0.8f * s[0] + (action[k] ? 0.3f : -0.2f);
     r[1] = 0.5f * s[1] - 0.4f * s[0];
     r[2] = s[2] + 1;
-    r[3] = r[0] - r[1];
-    r[4] = r[2] >= EPISODE;
+    r[3] = s[3];
+    r[4] = r[0] - r[1];
+    r[5] = r[2] >= EPISODE;
     memcpy(at->state[t][b], s, sizeof at->state[t][b]);
-    at->action[t][b] = action[b];
-    at->reward[t][b] = r[3];
-    at->end[t][b] = r[4];
+    at->action[t][b] = action[k];
+    at->reward[t][b] = r[4];
+    at->end[t][b] = r[5];
     memcpy(at->last[b], r, sizeof at->last[b]);
   }
   return 0;
@@ -64,11 +66,12 @@ static const atoll_rl_env remembering = {.version = ATOLL_RL_ENV_VERSION,
                                          .start = remember_start,
                                          .step = remember_step};
 
-static atoll_rl_params small(int algorithm) {
+static atoll_rl_params small(int algorithm, int64_t group) {
   atoll_rl_params p;
   atoll_rl_params_init(&p);
   p.algorithm = algorithm;
   p.environments = B;
+  p.group = group;
   p.steps = T;
   p.hidden = H;
   p.epochs = 3;
@@ -255,7 +258,7 @@ static void follow_by_hand(atoll_rl *rl, const atoll_rl_params *p) {
   (void)values(rl, got);
   for (int k = 0; k < 3 * n; k++)
     v[k] = got[k];
-  seen.steps = 0;
+  memset(&seen, 0, sizeof seen);
   assert_ok(atoll_rl_learn(rl, ROLLOUTS, report));
   for (int i = 0; i < ROLLOUTS; i++) {
     double loss, norm;
@@ -270,6 +273,7 @@ static void follow_by_hand(atoll_rl *rl, const atoll_rl_params *p) {
     expect_close("norm of iteration", i, report[i].gradient_norm, norm, 1e-4);
     assert_true(report[i].mean_length == EPISODE);
   }
+  assert_int_equal(seen.most, p->group ? p->group : B);
   (void)values(rl, got);
   for (int k = 0; k < 3 * n; k++)
     expect_close("value", k, got[k], v[k], 1e-4);
@@ -278,10 +282,11 @@ static void follow_by_hand(atoll_rl *rl, const atoll_rl_params *p) {
 
 static void returns_are_learnt_from_by_the_formula(void **state) {
   (void)state;
-  for (int n = 0; n <= 3; n += 3) {
-    atoll_rl_params p = small(ATOLL_RL_REINFORCE);
-    p.n = n;
-    p.baseline = n == 0;
+  for (int way = 0; way < 4; way++) {
+    const int apart = way % 2;
+    atoll_rl_params p = small(ATOLL_RL_REINFORCE, apart ? B / 2 : 0);
+    p.n = way < 2 ? 0 : 3;
+    p.baseline = (way < 2) != apart;
     atoll_rl *rl = learner(&p);
     follow_by_hand(rl, &p);
     atoll_rl_destroy(&rl);
@@ -293,7 +298,7 @@ static void one_environment_learns_without_a_baseline(void **state) {
   (void)state;
   static float before[MOST], after[MOST];
   const atoll_rl_env *env = NULL;
-  atoll_rl_params p = small(ATOLL_RL_REINFORCE);
+  atoll_rl_params p = small(ATOLL_RL_REINFORCE, 0);
   atoll_rl_report report;
   atoll_rl *rl = NULL;
   p.environments = 1;
@@ -313,10 +318,9 @@ static void one_environment_learns_without_a_baseline(void **state) {
 
 /* Several epochs on every rollout; then the learner goes on, twice: also over the ends of chunks, which are two
  * iterations long. */
-static void epochs_follow_the_formula_and_resume_bit_for_bit(void **state) {
-  (void)state;
+static void follow_and_resume(int64_t group) {
   static float middle[MOST], v[2][MOST];
-  atoll_rl_params p = small(ATOLL_RL_PPO);
+  atoll_rl_params p = small(ATOLL_RL_PPO, group);
   atoll_rl *rl = learner(&p);
   follow_by_hand(rl, &p);
   assert_ok(atoll_rl_learn(rl, 1, NULL));
@@ -333,22 +337,52 @@ static void epochs_follow_the_formula_and_resume_bit_for_bit(void **state) {
   atoll_rl_destroy(&rl);
 }
 
+static void epochs_follow_the_formula_and_resume_bit_for_bit(void **state) {
+  (void)state;
+  follow_and_resume(0);
+  follow_and_resume(B / 2);
+}
+
+/* Bytes of a learner that does not run, so that it need not be compiled. */
+static int64_t peak_of(const atoll_rl_params *p) {
+  int64_t bytes;
+  setenv("ATOLL_CC", "", 1);
+  atoll_rl *rl = learner(p);
+  unsetenv("ATOLL_CC");
+  assert_ok(atoll_rl_peak_bytes(rl, &bytes));
+  atoll_rl_destroy(&rl);
+  return bytes;
+}
+
+/* In groups or not, with a mean over all of them or not. */
 static void memory_grows_with_the_window(void **state) {
   (void)state;
-  int64_t bytes[2];
-  setenv("ATOLL_CC", "", 1); /* nothing runs: no need to compile */
-  for (int way = 0; way < 2; way++) {
-    atoll_rl_params p = small(ATOLL_RL_REINFORCE);
+  for (int way = 0; way < 4; way++) {
+    const int groups = way % 2 ? 4 : 1;
+    atoll_rl_params p = small(ATOLL_RL_REINFORCE, 8 / groups);
     p.environments = 8;
-    p.steps = way ? 96 : 48;
     p.n = 4;
     p.restart = 1;
-    atoll_rl *rl = learner(&p);
-    assert_ok(atoll_rl_peak_bytes(rl, &bytes[way]));
-    atoll_rl_destroy(&rl);
+    p.baseline = way / 2;
+    p.steps = 48;
+    int64_t bytes = peak_of(&p);
+    p.steps = 96;
+    assert_in_range(peak_of(&p), bytes, bytes + 48 * 8 * groups - 1); /* numbers of a step, not of environments */
   }
-  unsetenv("ATOLL_CC");
-  assert_true(bytes[1] - bytes[0] < 48 * 8); /* at most a number a step, not values of all environments */
+}
+
+/* Without a mean over all, a group is done with before the next begins. */
+static void memory_grows_with_the_group(void **state) {
+  (void)state;
+  atoll_rl_params p = small(ATOLL_RL_REINFORCE, 8);
+  p.restart = 1;
+  p.baseline = 0;
+  p.environments = 16;
+  int64_t bytes = peak_of(&p);
+  p.environments = 64;
+  assert_in_range(peak_of(&p), bytes, bytes + bytes / 8);
+  p.group = 64;
+  assert_true(peak_of(&p) > 3 * bytes);
 }
 
 /* With observations of 3 x 64 x 64, 64 environments and 500 steps, learning from 8 steps needs no sixteenth of what
@@ -386,7 +420,7 @@ static void short_returns_take_a_sixteenth(void **state) {
 static void a_budget_changes_no_bit(void **state) {
   (void)state;
   static float whole[MOST], within[MOST];
-  atoll_rl_params p = small(ATOLL_RL_REINFORCE);
+  atoll_rl_params p = small(ATOLL_RL_REINFORCE, 0);
   int64_t peak;
   atoll_rl *rl = learner(&p);
   assert_ok(atoll_rl_learn(rl, 4, NULL));
@@ -416,6 +450,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(one_environment_learns_without_a_baseline),
       cmocka_unit_test(epochs_follow_the_formula_and_resume_bit_for_bit),
       cmocka_unit_test(memory_grows_with_the_window),
+      cmocka_unit_test(memory_grows_with_the_group),
       cmocka_unit_test(short_returns_take_a_sixteenth),
   };
   if (atoll_mpi_init(&argc, &argv) != ATOLL_OK)

@@ -55,11 +55,12 @@ typedef struct atoll_rl_params {
   char environment[ATOLL_OPT_STRING_MAX]; /* see atoll_rl_env_open() */
   int64_t observation;                    /* of "free" */
   int64_t environments;                   /* B, over all ranks */
-  int64_t steps;                          /* T of an iteration */
-  int64_t n;                              /* REINFORCE: steps of a return; 0: to the end (Monte-Carlo) */
-  int64_t iterations;                     /* in all */
-  int64_t hidden;                         /* units of each of two layers */
-  int64_t epochs;                         /* PPO: updates of an iteration */
+  int64_t group;      /* of the environments of a rank, acting and learning side by side; 0: chosen */
+  int64_t steps;      /* T of an iteration */
+  int64_t n;          /* REINFORCE: steps of a return; 0: to the end (Monte-Carlo) */
+  int64_t iterations; /* in all */
+  int64_t hidden;     /* units of each of two layers */
+  int64_t epochs;     /* PPO: updates of an iteration */
   int64_t seed;
   double learning_rate, gamma, lambda, clip, entropy, value;
   int restart;      /* bool: iterations begin with new episodes; otherwise they go on with those of the one before */
