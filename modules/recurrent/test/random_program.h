@@ -17,6 +17,7 @@ typedef enum random_feature {
   RANDOM_BATCH,  /* a window over b */
   RANDOM_ROW,    /* taken where a vector is largest */
   RANDOM_PLACE,  /* taken where a window is largest */
+  RANDOM_WHOLE,  /* sums over all of several dimensions */
   RANDOM_FEATURES
 } random_feature;
 static const char *const random_feature_name[] = {"b bound at run",
@@ -25,7 +26,8 @@ static const char *const random_feature_name[] = {"b bound at run",
                                                   "window over t and l",
                                                   "window over b",
                                                   "element at argmax",
-                                                  "point of a window at argmax"};
+                                                  "point of a window at argmax",
+                                                  "sums over all of several dimensions"};
 
 typedef struct random_tensor {
   atoll_rt *x;
@@ -129,12 +131,25 @@ static inline random_tensor random_shape(random_program *p) {
   }
 }
 
+/* Over all points, one dimension after the other, in any order. */
+static inline random_tensor random_whole(random_program *p, random_tensor a) {
+  const int windows = 1 + a.b + a.l;
+  char index[64];
+  if (windows > 1)
+    p->has |= 1u << RANDOM_WHOLE;
+  (void)snprintf(index, sizeof index, "t=0:T%s%s", a.b ? ",b=0:B" : "", a.l ? ",l=0:L" : "");
+  a.x = atoll_rt_at(a.x, index);
+  for (int left = windows; left > 0; left--)
+    a.x = left % 2 ? atoll_rt_mean(a.x, random_below(p, left)) : atoll_rt_sum(a.x, random_below(p, left));
+  return (random_tensor){a.x, a.vector, 0, 0, 0, 0};
+}
+
 /* Over t, over t and l, or over l or b alone. */
 static inline random_tensor random_window(random_program *p) {
   enum { OVER_T = 6 };
   static const char *const windows[OVER_T] = {"t=0:t+1",        "t=t:T", "t=max(0,t-2):t+1",
                                               "t=t:min(t+3,T)", "t=0:T", "t=max(0,t-1):min(t+2,T)"};
-  enum { PAIRS, LAYERS, BATCH, PLACE, OTHERS = 6 };
+  enum { PAIRS, LAYERS, BATCH, PLACE, WHOLE, OTHERS = 7 };
   random_tensor a = random_any(p);
   const int k = random_below(p, OVER_T), other = random_below(p, OTHERS);
   if ((other == PAIRS || other == LAYERS) && !a.l)
@@ -143,6 +158,8 @@ static inline random_tensor random_window(random_program *p) {
     a = p->pool[0];
   if (!a.t)
     return (random_tensor){atoll_rt_cos(a.x), a.vector, 0, a.b, a.l, 0};
+  if (other == WHOLE)
+    return random_whole(p, a);
   char index[64];
   const int elsewhere = other >= PLACE && a.l && random_below(p, 3) == 0, layers = a.l && !elsewhere;
   (void)snprintf(index, sizeof index, "%s%s", windows[k], elsewhere ? ",l=t%3" : "");
