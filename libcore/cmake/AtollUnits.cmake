@@ -132,6 +132,20 @@ function(atoll_module name)
   atoll_library(${name} ${ARGN})
 endfunction()
 
+# Leaks are looked for in every sanitized program, MPI's own apart (libcore/test/own_leaks.c).
+function(atoll_tells_own_leaks target)
+  if(NOT ATOLL_SANITIZE MATCHES "address|leak")
+    return()
+  endif()
+  if(NOT TARGET atoll_own_leaks)
+    add_library(atoll_own_leaks OBJECT ${PROJECT_SOURCE_DIR}/libcore/test/own_leaks.c)
+    set_target_properties(atoll_own_leaks PROPERTIES C_VISIBILITY_PRESET default)
+    atoll_link_packages(atoll_own_leaks PRIVATE mpi)
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:atoll_own_leaks>)
+  atoll_link_packages(${target} PRIVATE "mpi;dl")
+endfunction()
+
 function(atoll_app name)
   cmake_parse_arguments(PARSE_ARGV 1 A "" "" "SOURCES;USES;PACKAGES")
   if(A_UNPARSED_ARGUMENTS)
@@ -146,6 +160,7 @@ function(atoll_app name)
     target_link_libraries(${name} PRIVATE Atoll::${used})
   endforeach()
   atoll_link_packages(${name} PRIVATE "${A_PACKAGES}")
+  atoll_tells_own_leaks(${name})
   set_property(GLOBAL APPEND PROPERTY ATOLL_APPS ${name})
   atoll_room_uses(${CMAKE_CURRENT_SOURCE_DIR} - "${A_USES}")
 endfunction()
@@ -158,17 +173,13 @@ function(atoll_test_properties name labels timeout processors env)
   # Sanitized programs are several times slower; the promise under test is not the speed.
   if(ATOLL_SANITIZE)
     math(EXPR timeout "${timeout} * 3")
-    # Suppressions name frames of libraries without frame pointers, which only the slow unwinder sees; it makes
-    # allocations some twenty times slower, so tests that start neither MPI nor hwloc go without.
-    set(fast 0)
-    if("FAST_UNWIND" IN_LIST ARGN)
-      set(fast 1)
-    endif()
     # A damaged file may ask for absurd memory, and gets NULL as it would from malloc.
-    list(PREPEND env "ASAN_OPTIONS=fast_unwind_on_malloc=${fast}:detect_leaks=1:allocator_may_return_null=1"
+    list(PREPEND env "ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1"
          "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/regression/lib/lsan.supp:print_suppressions=0"
          "UBSAN_OPTIONS=print_stacktrace=1")
   endif()
+  # Threads that spin at a barrier take the cores from other tests: a fifth of the time of those that compute.
+  list(PREPEND env OMP_WAIT_POLICY=passive)
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}" TIMEOUT ${timeout} COST ${timeout} PROCESSORS ${processors} SKIP_RETURN_CODE 77
     ENVIRONMENT "${env}")
@@ -187,6 +198,7 @@ function(atoll_test_program target folder uses packages)
   target_compile_definitions(${target} PRIVATE
     ATOLL_TEST_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}" ATOLL_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     ATOLL_TEST_BINARY_DIR="${CMAKE_CURRENT_BINARY_DIR}")
+  atoll_tells_own_leaks(${target})
   # Assertions stay on in tests, whatever the build type.
   target_compile_options(${target} PRIVATE -UNDEBUG)
 endfunction()
@@ -235,11 +247,7 @@ function(atoll_test name)
     list(APPEND labels ${unit})
     list(REMOVE_DUPLICATES labels)
   endif()
-  set(unwind FAST_UNWIND)
-  if(DEFINED A_NP OR "mpi" IN_LIST A_PACKAGES OR unit STREQUAL topo)
-    set(unwind "")
-  endif()
-  atoll_test_properties(${name} "${labels}" "${A_TIMEOUT}" 1 "${A_ENV}" ${unwind})
+  atoll_test_properties(${name} "${labels}" "${A_TIMEOUT}" 1 "${A_ENV}")
   set_tests_properties(${name} PROPERTIES RUN_SERIAL ${A_SERIAL})
   if(A_USES AND NOT unit STREQUAL "-")
     atoll_room_uses(${folder} ${unit} "${A_USES}")
