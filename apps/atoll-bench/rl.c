@@ -41,6 +41,7 @@ static atoll_rl_params params_of(const algorithm *a, const sizes *s, int64_t env
   p.chunk = s->iterations;
   p.restart = 1;
   p.baseline = 0;
+  p.normalize = 0;
   return p;
 }
 

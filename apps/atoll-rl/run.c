@@ -44,7 +44,7 @@ static const struct {
 } of_one[] = {
     {"rl.n", ATOLL_RL_REINFORCE}, {"rl.baseline", ATOLL_RL_REINFORCE}, {"rl.epochs", ATOLL_RL_PPO},
     {"rl.lambda", ATOLL_RL_PPO},  {"rl.clip", ATOLL_RL_PPO},           {"rl.entropy", ATOLL_RL_PPO},
-    {"rl.value", ATOLL_RL_PPO},
+    {"rl.value", ATOLL_RL_PPO},   {"rl.normalize", ATOLL_RL_PPO},
 };
 
 /* Whether the option has been given another value than its default; origin: by what. */

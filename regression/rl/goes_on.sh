@@ -117,7 +117,7 @@ refused() { # TEXT OPTION...
 }
 refused 'rl.n (command line) counts for nothing with rl.algorithm ppo' rl.algorithm=ppo rl.n=8
 refused 'rl.baseline (command line) counts for nothing' rl.algorithm=ppo rl.baseline=false
-for option in epochs=2 lambda=0.5 clip=0.1 entropy=0 value=1; do
+for option in epochs=2 lambda=0.5 clip=0.1 entropy=0 value=1 normalize=false; do
   refused "rl.${option%=*} (command line) counts for nothing with rl.algorithm reinforce" rl.$option
 done
 printf 'rl: {environment: grid, observation: 8}\n' >odd.yaml

@@ -51,6 +51,8 @@ static const atoll_opt_def defs[] = {
     {"lambda", ATOLL_OPT_REAL, RL(lambda), "0.95", "0..1", "", "ppo: decay of generalised advantages."},
     {"clip", ATOLL_OPT_REAL, RL(clip), "0.2", "0..1", "", "ppo: how far a ratio of probabilities may lie from 1."},
     {"entropy", ATOLL_OPT_REAL, RL(entropy), "0.01", "0..", "", "ppo: weight of the policy's entropy."},
+    {"normalize", ATOLL_OPT_BOOL, RL(normalize), "true", NULL, "",
+     "ppo: advantages less their mean, over their standard deviation."},
     {"value", ATOLL_OPT_REAL, RL(value), "0.5", "0..", "",
      "ppo: weight of the squared error of values, as shares of 1 / (1 - gamma)."},
     {"restart", ATOLL_OPT_BOOL, RL(restart), "false", NULL, "",
@@ -86,6 +88,9 @@ atoll_err atoll_rl_params_check(const atoll_rl_params *p, int ranks) {
   if (p->algorithm == ATOLL_RL_REINFORCE && p->baseline && p->environments == 1)
     return atoll_fail(ATOLL_USAGE,
                       "rl.baseline with rl.environments 1: returns less their own mean leave nothing to learn from");
+  if (p->algorithm == ATOLL_RL_PPO && p->normalize && p->environments * p->steps == 1)
+    return atoll_fail(ATOLL_USAGE, "rl.normalize with one step of one environment: its advantage less its own mean "
+                                   "leaves nothing to learn from");
   return ATOLL_OK;
 }
 
@@ -111,14 +116,21 @@ static atoll_err allocate(atoll_rl *rl) {
              : atoll_fail(ATOLL_NOMEM, "states of %lld numbers", (long long)states);
 }
 
-/* Weights are normal with variance 1 / inputs, biases zero. */
+/* Weights are normal with variance 1 / inputs, biases zero. PPO's values of states are 0 to begin with: they are in
+ * units of a return of one each step, and where rewards are rare, random ones would be so much larger than returns that
+ * for many iterations the policy would learn from them alone. */
 static void initialize(atoll_rl *rl) {
   const rl_memory *m = &rl->memory;
+  const int last = RL_PARAMS - 2;
+  const int64_t width = m->shape[last][1];
   for (int k = 0; k < RL_PARAMS; k += 2) {
     const atoll_rng_key key = {.seed = (uint64_t)rl->params.seed, .sample = (uint64_t)k, .site = ATOLL_RNG_INIT};
     float deviation = 1 / sqrtf((float)m->shape[k][0]);
     atoll_rng_fill_normal(&key, 0, (size_t)count_of(m, k), deviation, m->value[0][k]);
   }
+  for (int64_t j = rl->env->actions; j < width; j++)
+    for (int64_t i = 0; i < m->shape[last][0]; i++)
+      m->value[0][last][i * width + j] = 0;
 }
 
 /* A block of rows of all ranks' [rows, width]. */

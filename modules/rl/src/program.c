@@ -173,6 +173,8 @@ static void adam(builder *b, int k, atoll_rt *grad, atoll_rt *updates) {
 
 /* Means over ranks, by one message. */
 static void average(const builder *b, int n, atoll_rt **x) {
+  if (atoll_comm_size(b->r->comm) == 1)
+    return;
   atoll_rt_rank_sums(n, x, b->r->comm, x);
   for (int k = 0; k < n; k++)
     x[k] = atoll_rt_scale(x[k], 1.0 / atoll_comm_size(b->r->comm));
@@ -299,6 +301,21 @@ static atoll_rt *advantages(const builder *b, const policy *w, atoll_rt *value) 
   return a;
 }
 
+/* (i): mean of x (i,t,b), [G], over all steps and the environments of all ranks. */
+static atoll_rt *mean_of_rollout(const builder *b, atoll_rt *x) {
+  atoll_rt *m = atoll_rt_mean_all(atoll_rt_at(x, whole_rollout(b)));
+  average(b, 1, &m);
+  return m;
+}
+
+/* x less its mean, over its standard deviation: what is learnt, and what the entropy counts beside it, depend on the
+ * unit of rewards no more. */
+static atoll_rt *normalized(const builder *b, atoll_rt *x) {
+  x = atoll_rt_sub(x, mean_of_rollout(b, x));
+  atoll_rt *deviation = atoll_rt_sqrt(mean_of_rollout(b, atoll_rt_square(x)));
+  return atoll_rt_div(x, atoll_rt_shift(deviation, 1e-8)); /* they may all be equal */
+}
+
 static atoll_rt *clamp(const builder *b, atoll_rt *x, double lo, double hi) {
   x = atoll_rt_max(x, atoll_rec_const(b->c, ATOLL_F32, lo));
   return atoll_rt_min(x, atoll_rec_const(b->c, ATOLL_F32, hi));
@@ -310,6 +327,8 @@ static atoll_rt *ppo_loss(const builder *b) {
   atoll_rt *value = value_of(b, b->output), *logs;
   atoll_rt *advantage = atoll_rt_detach(advantages(b, &b->begin[0], value));
   atoll_rt *target = atoll_rt_detach(atoll_rt_scale(atoll_rt_add(advantage, value), 1 / horizon(p)));
+  if (p->normalize)
+    advantage = atoll_rt_detach(normalized(b, advantage));
   atoll_rt *before = atoll_rt_detach(log_probability(b, b->output, NULL));
   atoll_rt *output = network(&b->now[0], b->observation); /* (i,e,t,b) */
   atoll_rt *ratio = atoll_rt_exp(atoll_rt_sub(log_probability(b, output, &logs), before));
@@ -386,8 +405,7 @@ atoll_err rl_program_learn(const rl_run *r, atoll_rec *c) {
   atoll_rt *loss = b.ppo ? ppo_loss(&b) : reinforce_loss(&b);
   atoll_rt_gradients(loss, RL_PARAMS, b.now[0].p, grad);
   grad[RL_PARAMS] = loss;
-  if (atoll_comm_size(r->comm) > 1)
-    average(&b, RL_PARAMS + 1, grad);
+  average(&b, RL_PARAMS + 1, grad);
   atoll_rt *updates = atoll_rec_expr(c, ATOLL_F32, b.ppo ? "(i+S-1)*E+e+1" : "i+S");
   for (int k = 0; k < RL_PARAMS; k++)
     adam(&b, k, grad[k], updates);

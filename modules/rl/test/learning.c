@@ -171,6 +171,16 @@ static void reinforce_lesson(const atoll_rl_params *p, lesson *l) {
   }
 }
 
+static void normalize(lesson *l) {
+  double mean = 0, square = 0;
+  for (int k = 0; k < T * B; k++)
+    mean += l->advantage[k / B][k % B] / (T * B);
+  for (int k = 0; k < T * B; k++)
+    square += pow(l->advantage[k / B][k % B] - mean, 2) / (T * B);
+  for (int k = 0; k < T * B; k++)
+    l->advantage[k / B][k % B] = (l->advantage[k / B][k % B] - mean) / sqrt(square);
+}
+
 static void ppo_lesson(const double *w, const atoll_rl_params *p, lesson *l) {
   const rollout *r = l->r;
   const double unit = unit_of_values(p);
@@ -188,6 +198,8 @@ static void ppo_lesson(const double *w, const atoll_rl_params *p, lesson *l) {
       l->before[t][b] = log_probability(y, r->action[t][b]);
     }
   }
+  if (p->normalize)
+    normalize(l);
 }
 
 static double reinforce_loss(const double *w, const atoll_rl_params *p, lesson *l) {
@@ -343,6 +355,41 @@ static void epochs_follow_the_formula_and_resume_bit_for_bit(void **state) {
   follow_and_resume(B / 2);
 }
 
+static void advantages_are_left_as_they_are_on_demand(void **state) {
+  (void)state;
+  atoll_rl_params p = small(ATOLL_RL_PPO, 0);
+  p.normalize = 0;
+  atoll_rl *rl = learner(&p);
+  follow_by_hand(rl, &p);
+  atoll_rl_destroy(&rl);
+}
+
+/* Random ones would drown returns that are smaller than their unit. */
+static void values_begin_at_zero(void **state) {
+  (void)state;
+  atoll_rl_params p = small(ATOLL_RL_PPO, 0);
+  atoll_rl *rl = learner(&p);
+  int n;
+  const atoll_tensor *t = atoll_rl_tensors(rl, &n);
+  assert_string_equal(t[4].name, "param/layer2.weight");
+  const float *w = t[4].data;
+  for (int k = 0; k < H; k++) {
+    assert_true(w[k * (A + 1) + A] == 0);
+    assert_true(w[k * (A + 1)] != 0 && w[k * (A + 1) + A - 1] != 0);
+  }
+  atoll_rl_destroy(&rl);
+}
+
+/* An advantage less its own mean is nothing. */
+static void one_step_is_learnt_from_as_it_is(void **state) {
+  (void)state;
+  atoll_rl_params p = small(ATOLL_RL_PPO, 0);
+  p.environments = p.steps = 1;
+  assert_refused(ATOLL_USAGE, "rl.normalize with one step", atoll_rl_params_check(&p, 1));
+  p.normalize = 0;
+  assert_ok(atoll_rl_params_check(&p, 1));
+}
+
 /* Bytes of a learner that does not run, so that it need not be compiled. */
 static int64_t peak_of(const atoll_rl_params *p) {
   int64_t bytes;
@@ -449,6 +496,9 @@ int main(int argc, char **argv) {
       cmocka_unit_test(returns_are_learnt_from_by_the_formula),
       cmocka_unit_test(one_environment_learns_without_a_baseline),
       cmocka_unit_test(epochs_follow_the_formula_and_resume_bit_for_bit),
+      cmocka_unit_test(advantages_are_left_as_they_are_on_demand),
+      cmocka_unit_test(values_begin_at_zero),
+      cmocka_unit_test(one_step_is_learnt_from_as_it_is),
       cmocka_unit_test(memory_grows_with_the_window),
       cmocka_unit_test(memory_grows_with_the_group),
       cmocka_unit_test(short_returns_take_a_sixteenth),

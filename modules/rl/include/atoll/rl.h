@@ -65,6 +65,7 @@ typedef struct atoll_rl_params {
   double learning_rate, gamma, lambda, clip, entropy, value;
   int restart;      /* bool: iterations begin with new episodes; otherwise they go on with those of the one before */
   int baseline;     /* bool: REINFORCE: returns less their mean over all environments, of which there are two or more */
+  int normalize;    /* bool: PPO: advantages less their mean, over their standard deviation, both of the iteration */
   int64_t evaluate; /* episodes at the end, with the likeliest actions; 0: none */
   int64_t evaluate_every;
   int64_t chunk;                      /* iterations between looks at signals */
