@@ -40,6 +40,8 @@ atoll_err atoll_rec_interpret(atoll_rec *c, const atoll_rec_binding *bindings, i
     err = rt_interp_create(g, bindings, n, &it);
   err = rt_exchanges_begin(g, err);
   if (err == ATOLL_OK)
+    err = rt_exchanges_agree(g, NULL, rt_interp_bounds(it));
+  if (err == ATOLL_OK)
     err = rt_interp_sinks(it);
   rt_interp_destroy(&it);
   rt_graph_destroy(&g);
@@ -480,7 +482,6 @@ static atoll_err begin(atoll_rec_program *program, const atoll_rec_binding *bind
   const rt_run_params p = {program->threads, program->away, program->offload, program->device};
   if (program->entry)
     return rt_runtime_create(program->graph, &p, bindings, n, &e->compiled);
-  ATOLL_TRY(rt_check_inputs(program->graph, bindings, n));
   return rt_interp_create(program->graph, bindings, n, &e->interpreted);
 }
 

@@ -21,8 +21,7 @@ typedef struct instance {
 struct rt_interp {
   const rt_graph *g;
   int64_t bound[RT_DIMS];
-  const atoll_rec_binding *binding;
-  int bindings;
+  const void **input;    /* by node */
   size_t buckets, count; /* a power of two */
   instance **bucket;
   int64_t bytes, peak;
@@ -406,33 +405,54 @@ clean:
   return err;
 }
 
-atoll_err rt_input_data(const atoll_rt *x, const atoll_rec_binding *b, int n, const void **data) {
-  for (int k = 0; k < n; k++)
-    if (b[k].data && strcmp(b[k].name, x->name) == 0) {
-      *data = b[k].data;
-      return ATOLL_OK;
+/* One byte a node: whether a sink needs it. Until nothing changes, for tensors need themselves at other points. */
+static void mark_needed(const rt_graph *g, char *needed) {
+  for (int more = 1; more;) {
+    more = 0;
+    for (int i = g->nodes - 1; i >= 0; i--) {
+      const atoll_rt *x = g->node[i];
+      if (!x || !(needed[i] || x->op == RT_SINK))
+        continue;
+      for (int k = 0; k < x->inputs; k++) {
+        char *source = &needed[x->in[k].src];
+        more |= !*source && x->in[k].src > i;
+        *source = 1;
+      }
     }
-  return atoll_fail(ATOLL_USAGE, "input '%s' is not bound", x->name);
+  }
 }
 
-atoll_err rt_check_inputs(const rt_graph *g, const atoll_rec_binding *b, int n) {
-  const void *data;
-  for (int i = 0; i < g->nodes; i++)
-    if (g->node[i] && g->node[i]->op == RT_INPUT)
-      ATOLL_TRY(rt_input_data(g->node[i], b, n, &data));
-  return ATOLL_OK;
+static const void *bound_to(const atoll_rt *x, const atoll_rec_binding *b, int n) {
+  for (int k = 0; k < n; k++)
+    if (b[k].data && strcmp(b[k].name, x->name) == 0)
+      return b[k].data;
+  return NULL;
 }
 
-static atoll_err input(const rt_interp *it, const atoll_rt *x, const rt_env *env, rt_value *y) {
-  const void *data;
+atoll_err rt_bind_inputs(const rt_graph *g, const atoll_rec_binding *b, int n, const void ***input) {
+  const void **data = calloc((size_t)g->nodes + 1, sizeof *data);
+  char *needed = calloc((size_t)g->nodes + 1, 1);
+  atoll_err err = data && needed ? ATOLL_OK : atoll_fail(ATOLL_NOMEM, "recurrent program: no memory");
+  if (err == ATOLL_OK)
+    mark_needed(g, needed);
+  for (int i = 0; err == ATOLL_OK && i < g->nodes; i++)
+    if (needed[i] && g->node[i]->op == RT_INPUT && !(data[i] = bound_to(g->node[i], b, n)))
+      err = atoll_fail(ATOLL_USAGE, "input '%s' is not bound", g->node[i]->name);
+  free(needed);
+  if (err == ATOLL_OK)
+    *input = data;
+  else
+    free(data);
+  return err;
+}
+
+static void input(const rt_interp *it, const atoll_rt *x, const rt_env *env, rt_value *y) {
   int64_t at = 0;
-  ATOLL_TRY(rt_input_data(x, it->binding, it->bindings, &data));
   for (int d = 0; d < it->g->dims; d++)
     if (rt_has(x, d))
       at = at * it->bound[d] + env->dim[d];
   for (int64_t i = 0; i < y->count; i++)
-    y->data[i] = rt_load(x->dtype, data, at * y->count + i);
-  return ATOLL_OK;
+    y->data[i] = rt_load(x->dtype, it->input[x->id], at * y->count + i);
 }
 
 /* One term of PICK: the source at q, at the position that the attributes give. */
@@ -522,8 +542,10 @@ static atoll_err compute(rt_interp *it, const atoll_rt *x, rt_env *env, rt_value
   atoll_err err = ATOLL_OK;
   if (x->op == RT_PICK)
     return pick(it, x, env, y);
-  if (x->op == RT_INPUT)
-    return input(it, x, env, y);
+  if (x->op == RT_INPUT) {
+    input(it, x, env, y);
+    return ATOLL_OK;
+  }
   ATOLL_TRY(active(it, x, env, &first, &last));
   int n = last - first;
   view *v = calloc((size_t)n + 1, sizeof *v);
@@ -799,10 +821,10 @@ atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n,
     return atoll_fail(ATOLL_NOMEM, "interpreter: no memory");
   }
   it->g = g;
-  it->binding = b;
-  it->bindings = n;
   it->buckets = 1024;
   err = rt_bounds(g, b, n, it->bound);
+  if (err == ATOLL_OK)
+    err = rt_bind_inputs(g, b, n, &it->input);
   if (err != ATOLL_OK)
     rt_interp_destroy(&it);
   *out = it;
@@ -821,6 +843,7 @@ void rt_interp_destroy(rt_interp **address) {
       free(e);
     }
   free(it->bucket);
+  free(it->input);
   free(it->gives);
   free(it->takes);
   free(it);

@@ -18,7 +18,7 @@ typedef struct rt_interp rt_interp;
 struct rt_members;
 struct rt_blocks;
 
-/* The graph and the bindings are borrowed until destroy. */
+/* The graph and what is bound are borrowed until destroy. */
 atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out);
 void rt_interp_destroy(rt_interp **it);
 /* The instance, and before it whatever it needs and is not there. */
@@ -44,9 +44,8 @@ void rt_interp_count(rt_interp *it, const struct rt_members *m, struct rt_blocks
 int64_t rt_interp_bytes(const rt_interp *it);
 int64_t rt_interp_peak(const rt_interp *it);
 const int64_t *rt_interp_bounds(const rt_interp *it);
-/* What is bound to input x. USAGE: nothing is; to one of the graph's inputs nothing is. */
-atoll_err rt_input_data(const atoll_rt *x, const atoll_rec_binding *b, int n, const void **data);
-atoll_err rt_check_inputs(const rt_graph *g, const atoll_rec_binding *b, int n);
+/* What is bound to the inputs that sinks need: by node, *input owned. USAGE: to one of them nothing is. */
+atoll_err rt_bind_inputs(const rt_graph *g, const atoll_rec_binding *b, int n, const void ***input);
 /* Calls x's function at a point of x's own dimensions; a failure that it does not explain is told here. */
 atoll_err rt_call(const atoll_rt *x, const int64_t *own, const atoll_rt_view *in, const atoll_rt_view *out);
 /* All sinks by demand, in order of creation. */

@@ -119,14 +119,20 @@ static int has_sends(const order *o, const rt_tree *t) {
   return 0;
 }
 
-static atoll_err add_send(order *o, const rt_tree *t) {
-  const atoll_rt *x = o->g->node[t->node];
+static atoll_err add_node(order *o, const atoll_rt *x) {
   int64_t count = 1, value;
   atoll_digester_add_int(o->digest, rt_exchange_number(x, o->comm));
   atoll_digester_add_int(o->digest, x->dtype);
   for (int k = 0; k < x->axes; k++, count *= value)
     ATOLL_TRY(rt_eval(o->g, x->shape[k], &o->env, &value));
   atoll_digester_add_int(o->digest, count);
+  return ATOLL_OK;
+}
+
+static atoll_err add_send(order *o, const rt_tree *t) {
+  const atoll_rt *x = o->g->node[t->node];
+  int64_t value;
+  ATOLL_TRY(add_node(o, x));
   for (int d = 0; d < o->g->dims; d++)
     if (rt_has(x, d)) {
       ATOLL_TRY(rt_eval(o->g, t->point[d], &o->env, &value));
@@ -164,6 +170,20 @@ static atoll_err follow(order *o, const rt_tree *t) {
   return ATOLL_OK;
 }
 
+/* What there is to be sent, and for how many points. */
+static atoll_err add_nodes(order *o) {
+  for (int i = 0; i < o->g->nodes; i++) {
+    const atoll_rt *x = o->g->node[i];
+    if (!x || !rt_exchange_number(x, o->comm))
+      continue;
+    ATOLL_TRY(add_node(o, x));
+    for (int d = 0; d < o->g->dims; d++)
+      if (rt_has(x, d))
+        atoll_digester_add_int(o->digest, o->env.bound[d]);
+  }
+  return ATOLL_OK;
+}
+
 /* err: of what was before, which then becomes that of all. */
 static atoll_err compare_orders(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS],
                                 const atoll_comm *comm, atoll_err err) {
@@ -173,7 +193,7 @@ static atoll_err compare_orders(const rt_graph *g, const rt_tree *tree, const in
   if (err == ATOLL_OK)
     err = atoll_digester_create(&o.digest);
   if (err == ATOLL_OK)
-    err = follow(&o, tree);
+    err = tree ? follow(&o, tree) : add_nodes(&o);
   if (err == ATOLL_OK)
     mine = atoll_digester_value(o.digest);
   atoll_digester_destroy(&o.digest);

@@ -616,14 +616,10 @@ static atoll_err copy_input(runtime *rt, const atoll_rt *x) {
 }
 
 static atoll_err bind_inputs(runtime *rt, const atoll_rec_binding *b, int n) {
-  for (int i = 0; i < rt->g->nodes; i++) {
-    const atoll_rt *x = rt->g->node[i];
-    if (!x || x->op != RT_INPUT)
-      continue;
-    ATOLL_TRY(rt_input_data(x, b, n, &rt->input[i]));
-    if (rt->pool.device)
-      ATOLL_TRY(copy_input(rt, x));
-  }
+  ATOLL_TRY(rt_bind_inputs(rt->g, b, n, &rt->input));
+  for (int i = 0; rt->pool.device && i < rt->g->nodes; i++)
+    if (rt->input[i])
+      ATOLL_TRY(copy_input(rt, rt->g->node[i]));
   return ATOLL_OK;
 }
 
@@ -635,13 +631,12 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
   rt->dims = calloc(nodes, sizeof *rt->dims);
   rt->block = calloc(nodes, sizeof *rt->block);
   rt->gift = calloc(nodes, sizeof *rt->gift);
-  rt->input = calloc(nodes, sizeof *rt->input);
   rt->copied = calloc(nodes, sizeof *rt->copied);
   rt->pad = calloc(nodes, sizeof *rt->pad);
   rt->space = allocate(rt->pool.device, room);
   rt->fault = allocate(rt->pool.device, 4 * sizeof *rt->fault);
-  int ok = rt->copied && rt->pad && rt->fault && rt->store && rt->keys && rt->dims && rt->block && rt->gift &&
-           rt->input && rt->space;
+  int ok =
+      rt->copied && rt->pad && rt->fault && rt->store && rt->keys && rt->dims && rt->block && rt->gift && rt->space;
   for (int i = 0; ok && i < rt->g->nodes; i++) {
     const atoll_rt *x = rt->g->node[i];
     rt_block b = x ? rt_block_of(rt->g, x) : (rt_block){-1, 1};

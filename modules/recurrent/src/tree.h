@@ -103,7 +103,7 @@ atoll_err rt_tree_execute(rt_interp *it, const rt_graph *g, const rt_tree *tree,
  * returns the code of one that cannot on all that share a communicator with it. */
 atoll_err rt_exchanges_begin(const rt_graph *g, atoll_err mine);
 /* Collective in the same way. MISMATCH: its ranks would come to their sums in other orders in a run with these bounds,
- * or to other sums. */
+ * or to other sums. tree: NULL when all is computed by demand, so that orders are the same where the sums are. */
 atoll_err rt_exchanges_agree(const rt_graph *g, const rt_tree *tree, const int64_t bound[RT_DIMS]);
 /* Of the values that pads are (atoll_rt.pad), which a run keeps all the time. */
 atoll_err rt_pad_bytes(const rt_graph *g, const int64_t bound[RT_DIMS], int64_t *bytes);

@@ -589,6 +589,15 @@ static void environments(void **state) {
   atoll_rt_sink(input(c), "out", nothing, NULL);
   assert_refused(ATOLL_USAGE, "input 'x' is not bound", atoll_rec_interpret(c, b, 1));
   atoll_rec_destroy(&c);
+  /* nor one that nothing needs */
+  c = context();
+  (void)atoll_rt_exp(input(c));
+  atoll_rt_sink(atoll_rec_expr(c, ATOLL_F32, "t"), "out", nothing, NULL);
+  assert_ok(atoll_rec_interpret(c, b, 1));
+  assert_ok(atoll_rec_compile(c, NULL, &p));
+  assert_ok(atoll_rec_run(p, b, 1));
+  atoll_rec_program_destroy(&p);
+  atoll_rec_destroy(&c);
 }
 
 static void nothing_to_compute(void **state) {
