@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "atoll/cache.h"
@@ -97,10 +98,29 @@ struct build {
   int units; /* translation units */
 };
 
+#define BUILDS "atoll-compile-"
+
+/* Folders that nothing can be at work in any more: of programs that ended together with what watches over compilers. */
+static void remove_old_builds(const char *tmp) {
+  const time_t oldest = time(NULL) - 24 * 3600;
+  char **name = NULL, path[PATH_MAX];
+  size_t n = 0;
+  struct stat s;
+  if (atoll_file_list(tmp, &name, &n) == ATOLL_OK)
+    for (size_t k = 0; k < n; k++)
+      if (strncmp(name[k], BUILDS, strlen(BUILDS)) == 0 &&
+          atoll_path_join(path, sizeof path, tmp, name[k]) == ATOLL_OK && lstat(path, &s) == 0 && S_ISDIR(s.st_mode) &&
+          s.st_uid == geteuid() && s.st_mtim.tv_sec < oldest)
+        (void)atoll_file_remove_tree(path);
+  atoll_file_list_free(&name, n);
+  atoll_err_clear();
+}
+
 static int open_build(struct build *b) {
-  const char *tmp = getenv("TMPDIR");
+  const char *set = getenv("TMPDIR"), *tmp = set && *set ? set : "/tmp";
   char folder[sizeof b->folder]; /* apart: gcc with sanitizers takes a member of *b for one that overlaps */
-  (void)snprintf(folder, sizeof folder, "%.480s/atoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+  remove_old_builds(tmp);
+  (void)snprintf(folder, sizeof folder, "%.480s/" BUILDS "XXXXXX", tmp);
   const int made = mkdtemp(folder) != NULL;
   memcpy(b->folder, folder, sizeof folder);
   if (!made)
@@ -138,7 +158,9 @@ static void first_words(const char *output, char *why, size_t n) {
 /* What a compiler starts is ended with it: all are one process group. Neither an interrupt from the terminal nor a
  * launcher that kills a program's group reaches that group, and one interrupts just when a compiler hangs.
  * So its first member is a shell that reads a pipe which nobody writes to: when we are gone, however we ended, it sees
- * the pipe's end and kills the group. A stop from the terminal does not stop a compiler, which does no harm. */
+ * the pipe's end, asks the others to end, so that they remove files of their own, removes our folder, and kills the
+ * group. What is still being written makes the first removal fail at most. A stop from the terminal does not stop a
+ * compiler, which does no harm. */
 struct group {
   pid_t leader;
   int open;              /* our end of the pipe */
@@ -176,9 +198,10 @@ static void reap(pid_t pid) {
     ;
 }
 
-static int open_group(struct group *g) {
+static int open_group(struct group *g, const char *folder) {
   const char *set = getenv("ATOLL_CC_SECONDS");
-  static char *const leader[] = {"sh", "-c", "read gone; kill -9 0", NULL};
+  static char script[] = "trap '' TERM INT HUP; read gone; kill 0; rm -rf \"$0\" || rm -rf \"$0\"; kill -9 0";
+  char *const leader[] = {"sh", "-c", script, (char *)folder, NULL};
   int end[2];
   g->seconds = set && atof(set) > 0 ? atof(set) : 600;
   g->until = atoll_clock_now() + g->seconds;
@@ -303,7 +326,7 @@ static const char *run(const struct build *b, const struct group *g, int first, 
 
 static const char *compile(const struct build *b) {
   struct group g;
-  if (!open_group(&g)) {
+  if (!open_group(&g, b->folder)) {
     tell(b->output[0], "error: not started, for there is no 'sh' to watch over it\n");
     return b->output[0];
   }

@@ -135,14 +135,14 @@ static void all_of_a_compilation_has_one_limit(void **state) {
   assert_true(strstr(engine, "failed: error: not done after 1.5 seconds") != NULL);
 }
 
-/* A compiler that never ends, and a process that it waits for, as a driver does for what it drives. Both hold a pipe
- * open that they wrote to; its other end. */
+/* A compiler that never ends, whoever asks it to, and a process that it waits for, as a driver does for what it drives.
+ * Both hold a pipe open that they wrote to; its other end. */
 static int be_hanging_driver(char *path, size_t n) {
   char pipe[1024];
   assert_ok(atoll_path_join(pipe, sizeof pipe, folder, "pipe"));
   (void)remove(pipe);
   assert_int_equal(mkfifo(pipe, 0600), 0);
-  be_compiler("#!/bin/sh\nexec 3>\"${0%/*}/pipe\"\necho here >&3\nsleep 100 &\nwait\n", path, n);
+  be_compiler("#!/bin/sh\ntrap '' TERM\nexec 3>\"${0%/*}/pipe\"\necho here >&3\nsleep 100 &\nwait\n", path, n);
   const int fd = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   assert_true(fd >= 0);
   return fd;
@@ -173,7 +173,19 @@ static void what_a_compiler_started_is_ended_with_it(void **state) {
   assert_int_equal(close(fd), 0);
 }
 
-/* Nobody would end a compiler that hangs when its program was interrupted. */
+/* Number of folders for compiling in the tests' folder. */
+static int builds(void) {
+  char **name = NULL;
+  size_t n = 0;
+  int found = 0;
+  assert_ok(atoll_file_list(folder, &name, &n));
+  for (size_t k = 0; k < n; k++)
+    found += strncmp(name[k], "atoll-compile-", 14) == 0;
+  atoll_file_list_free(&name, n);
+  return found;
+}
+
+/* Nobody would end a compiler that hangs when its program was interrupted, or remove what it was given. */
 static void a_compiler_ends_with_its_program(void **state) {
   (void)state;
   char path[1024];
@@ -181,7 +193,7 @@ static void a_compiler_ends_with_its_program(void **state) {
   const pid_t program = fork();
   assert_true(program >= 0);
   if (program == 0) {
-    setenv("TMPDIR", folder, 1); /* it leaves what it compiles */
+    setenv("TMPDIR", folder, 1);
     assert_engine(WITH(.compiler = path), "");
     _exit(0);
   }
@@ -189,7 +201,45 @@ static void a_compiler_ends_with_its_program(void **state) {
   assert_int_equal(kill(program, SIGKILL), 0);
   assert_int_equal(waitpid(program, NULL, 0), program);
   await(fd, 1);
+  assert_int_equal(builds(), 0);
   assert_int_equal(close(fd), 0);
+}
+
+static int has(const char *name) {
+  char path[1024];
+  assert_ok(atoll_path_join(path, sizeof path, folder, name));
+  return atoll_file_is_dir(path);
+}
+
+/* A folder for compiling, or one of another name, so old. */
+static void leave_build(const char *name, time_t seconds) {
+  char path[1024], file[1100];
+  const struct timespec then = {.tv_sec = time(NULL) - seconds};
+  assert_ok(atoll_path_join(path, sizeof path, folder, name));
+  assert_int_equal(mkdir(path, 0700), 0);
+  assert_ok(atoll_path_join(file, sizeof file, path, "program.c"));
+  assert_ok(atoll_file_publish(file, "", 0));
+  assert_int_equal(utimensat(AT_FDCWD, path, (const struct timespec[]){then, then}, 0), 0);
+}
+
+/* What a node that went down has left is removed, not what others may be at work in. */
+static void old_folders_for_compiling_are_removed(void **state) {
+  (void)state;
+  const char *set = getenv("TMPDIR");
+  char *before = set ? strdup(set) : NULL;
+  leave_build("atoll-compile-000001", 2 * 24 * 3600);
+  leave_build("atoll-compile-000002", 3600);
+  leave_build("atoll-results", 2 * 24 * 3600);
+  setenv("TMPDIR", folder, 1);
+  assert_engine(WITH(.flags = "-O0"), "compiled: compiled by");
+  if (before)
+    setenv("TMPDIR", before, 1);
+  else
+    unsetenv("TMPDIR");
+  free(before);
+  assert_int_equal(builds(), 1);
+  assert_int_equal(has("atoll-compile-000002"), 1);
+  assert_int_equal(has("atoll-results"), 1);
 }
 
 /* Folders where files should be: the program is compiled each time. */
@@ -485,6 +535,7 @@ int main(void) {
       TEST(all_of_a_compilation_has_one_limit),
       TEST(what_a_compiler_started_is_ended_with_it),
       TEST(a_compiler_ends_with_its_program),
+      TEST(old_folders_for_compiling_are_removed),
       TEST(a_folder_in_the_place_of_a_file_is_told),
       TEST(what_was_compiled_is_used_again),
       TEST(another_compiler_compiles_anew),
