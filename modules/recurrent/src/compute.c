@@ -271,10 +271,11 @@ static void move(const rt_value *a, int64_t from, const int64_t *from_stride, rt
   while (step(axes, extent, at));
 }
 
-atoll_err rt_outside(const atoll_rt *x, int64_t at, int64_t extent) {
-  char label[96], of[96];
-  return atoll_fail(ATOLL_USAGE, "%s of %s: index %lld, the axis has %lld elements", rt_label(x, label, sizeof label),
-                    rt_label(rt_src(x->g, &x->in[0]), of, sizeof of), (long long)at, (long long)extent);
+atoll_err rt_outside(const atoll_rt *x, const int64_t point[RT_DIMS], int64_t at, int64_t extent) {
+  char label[96], of[96], where[128];
+  return atoll_fail(ATOLL_USAGE, "%s of %s%s: index %lld, the axis has %lld elements", rt_label(x, label, sizeof label),
+                    rt_label(rt_src(x->g, &x->in[0]), of, sizeof of), rt_point_text(x, point, where, sizeof where),
+                    (long long)at, (long long)extent);
 }
 
 static atoll_err slice(const atoll_rt *x, const rt_env *env, const rt_value *a, rt_value *y) {
@@ -282,7 +283,7 @@ static atoll_err slice(const atoll_rt *x, const rt_env *env, const rt_value *a, 
   const rt_value *small = x->op == RT_SLICE ? y : a, *large = x->op == RT_SLICE ? a : y;
   ATOLL_TRY(rt_eval(x->g, x->start[0], env, &start));
   if (start < 0 || start + small->shape[x->axis] > large->shape[x->axis])
-    return rt_outside(x, start < 0 ? start : start + small->shape[x->axis] - 1, large->shape[x->axis]);
+    return rt_outside(x, env->dim, start < 0 ? start : start + small->shape[x->axis] - 1, large->shape[x->axis]);
   if (x->op == RT_PAD)
     for (int64_t i = 0; i < y->count; i++)
       y->data[i] = rt_round(y->dtype, x->value);
@@ -311,7 +312,7 @@ static void permute(const atoll_rt *x, const rt_value *a, rt_value *y) {
 }
 
 /* TAKE reads rows of the table, SCATTER adds rows to it. */
-static atoll_err rows(const atoll_rt *x, const rt_value *const *in, rt_value *y) {
+static atoll_err rows(const atoll_rt *x, const rt_env *env, const rt_value *const *in, rt_value *y) {
   const rt_value *table = x->op == RT_TAKE ? in[0] : y, *index = in[1];
   int64_t width = 1;
   for (int k = 1; k < table->axes; k++)
@@ -319,7 +320,7 @@ static atoll_err rows(const atoll_rt *x, const rt_value *const *in, rt_value *y)
   for (int64_t i = 0; i < index->count; i++) {
     int64_t r = (int64_t)index->data[i];
     if (r < 0 || r >= table->shape[0])
-      return rt_outside(x, r, table->shape[0]);
+      return rt_outside(x, env->dim, r, table->shape[0]);
     for (int64_t k = 0; k < width; k++) {
       if (x->op == RT_TAKE)
         y->data[i * width + k] = table->data[r * width + k];
@@ -411,7 +412,7 @@ atoll_err rt_compute(const atoll_rt *x, rt_env *env, const rt_value *const *in, 
     return slice(x, env, in[0], y);
   case RT_TAKE:
   case RT_SCATTER:
-    return rows(x, in, y);
+    return rows(x, env, in, y);
   default:
     return atoll_fail(ATOLL_INTERNAL, "operation %s is not computed by itself", rt_op_name(x->op));
   }

@@ -238,6 +238,17 @@ static void map_statement(rt_emitter *em, const atoll_rt *x, rt_operand *o, int 
             rt_stored(em, x->dtype, rt_text(em, "v%d", x->id)));
 }
 
+static const char *own_point(rt_emitter *em, const atoll_rt *x) {
+  const char *own[RT_DIMS];
+  for (int d = 0; d < em->g->dims; d++)
+    own[d] = rt_text(em, "d%d", d);
+  return rt_point_list(em, x, own);
+}
+
+static void outside(rt_emitter *em, const atoll_rt *x, const char *at, const char *extent) {
+  rt_line(em, "  return r->outside(r, %d, %s, %s, %s);", x->id, own_point(em, x), at, extent);
+}
+
 /* Slices stay inside of what they cut. */
 static void check_slice(rt_emitter *em, const atoll_rt *x, const rt_operand *o) {
   int64_t start, part, all;
@@ -250,7 +261,7 @@ static void check_slice(rt_emitter *em, const atoll_rt *x, const rt_operand *o) 
     return;
   const char *at = rt_expression(em, x->start[0], NULL), *small = rt_size(em, cut), *large = rt_size(em, whole);
   rt_line(em, "if (%s < 0 || %s + %s > %s)", at, at, small, large);
-  rt_line(em, "  return r->outside(r, %d, %s < 0 ? %s : %s + %s - 1, %s);", x->id, at, at, at, small, large);
+  outside(em, x, rt_text(em, "%s < 0 ? %s : %s + %s - 1", at, at, at, small), large);
 }
 
 void rt_emit_maps(rt_emitter *em, int n, const atoll_rt *const *x) {
@@ -471,6 +482,9 @@ static void rows_by_kernel(rt_emitter *em, const atoll_rt *x) {
   rt_open(em, "if (row < 0 || row >= %s)", all);
   rt_line(em, "fault[1] = row;");
   rt_line(em, "fault[2] = %s;", all);
+  for (int d = 0, k = 3; d < em->g->dims; d++)
+    if (rt_has(x, d))
+      rt_line(em, "fault[%d] = d%d;", k++, d);
   rt_line(em, "fault[0] = %d;", x->id + 1);
   rt_line(em, "continue;");
   rt_close(em);
@@ -503,7 +517,7 @@ static void rows(rt_emitter *em, const atoll_rt *x) {
   rt_loop(em, "i", rt_count(em, index.axes, index.shape, 0));
   rt_line(em, "const int64_t row = (int64_t)%s[i];", at);
   rt_line(em, "if (row < 0 || row >= %s)", all);
-  rt_line(em, "  return r->outside(r, %d, row, %s);", x->id, all);
+  outside(em, x, "row", all);
   if (take) {
     rt_line(em, "memcpy(%s + i * %s, %s + row * %s, (size_t)%s * sizeof(%s));", y, width, p, width, width, type);
   } else {
@@ -534,9 +548,7 @@ static const char *argument(rt_emitter *em, atoll_dtype t, int axes, const atoll
 }
 
 static void call(rt_emitter *em, const atoll_rt *x) {
-  const char *in = NULL, *own[RT_DIMS], *out = "0";
-  for (int d = 0; d < em->g->dims; d++)
-    own[d] = rt_text(em, "d%d", d);
+  const char *in = NULL, *out = "0";
   for (int k = 0; k < x->inputs; k++) {
     rt_operand o = rt_operand_of(em, x, k, 1);
     const char *a = argument(em, o.dtype, o.axes, o.shape, rt_pointer(em, &o));
@@ -548,7 +560,7 @@ static void call(rt_emitter *em, const atoll_rt *x) {
     rt_line(em, "const rt_arg out = %s;", argument(em, x->dtype, x->axes, x->shape, rt_place(em, x)));
     out = "&out";
   }
-  rt_line(em, "const int failed = r->call(r, %d, %s, in, %s);", x->id, rt_point_list(em, x, own), out);
+  rt_line(em, "const int failed = r->call(r, %d, %s, in, %s);", x->id, own_point(em, x), out);
   rt_line(em, "if (failed)");
   rt_line(em, "  return failed;");
 }
@@ -715,7 +727,7 @@ static void pick(rt_emitter *em, const atoll_rt *x) {
     const char *i = k < own ? p.axis[first + k] : rt_expression(em, x->start[k - own], p.axis);
     if (k >= own) {
       rt_line(em, "if (%s < 0 || %s >= %s)", i, i, p.extent[k]);
-      rt_line(em, "  return r->outside(r, %d, %s, %s);", x->id, i, p.extent[k]);
+      outside(em, x, i, p.extent[k]);
     }
     at = k ? rt_text(em, "(%s) * %s + %s", at, p.extent[k], i) : i;
   }

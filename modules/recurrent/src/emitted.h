@@ -59,14 +59,14 @@ struct rt_run {
   int (*product)(rt_run *r, int threads, int64_t m, int64_t n, int64_t k, const float *a, int64_t a_outer,
                  int64_t a_inner, const float *b, int64_t b_outer, int64_t b_inner, float *c, int64_t row);
   /* Of a device: kernels and copies are carried out in order, some time before wait() returns. Arguments of kernels
-   * have eight bytes each. What a kernel finds wrong is in fault: node + 1, index, extent. */
+   * have eight bytes each. What a kernel finds wrong is in fault: node + 1, index, extent, point. */
   int64_t *fault;
   int (*launch)(rt_run *r, const char *kernel, int64_t threads, int n, const void *const *arguments);
   int (*copy)(rt_run *r, void *to, const void *from, int64_t bytes);
   int (*wait)(rt_run *r);
-  int (*outside)(rt_run *r, int node, int64_t at, int64_t extent); /* an index beyond its axis */
-  int (*absent)(rt_run *r, int node);                              /* a value that is not there, no case that holds */
-  int (*error)(const rt_run *r);                                   /* after take or more failed */
+  int (*outside)(rt_run *r, int node, const int64_t *point, int64_t at, int64_t extent); /* an index beyond its axis */
+  int (*absent)(rt_run *r, int node); /* a value that is not there, no case that holds */
+  int (*error)(const rt_run *r);      /* after take or more failed */
 };
 
 #if defined __GNUC__

@@ -62,8 +62,8 @@ atoll_err rt_compute(const atoll_rt *x, rt_env *env, const rt_value *const *in, 
 void rt_limits(atoll_dtype t, double *least, double *most);
 /* The nearest value of a type; of an integer type toward zero, and within its limits. */
 double rt_round(atoll_dtype t, double v);
-/* USAGE: x takes, or slices, a place of its input that is not there. */
-atoll_err rt_outside(const atoll_rt *x, int64_t at, int64_t extent);
+/* USAGE: x at this point takes, or slices, a place of its input that is not there. */
+atoll_err rt_outside(const atoll_rt *x, const int64_t point[RT_DIMS], int64_t at, int64_t extent);
 double rt_load(atoll_dtype t, const void *data, int64_t i);
 void rt_store(atoll_dtype t, void *data, int64_t i, double v);
 /* Of a random tensor at these coordinates. */

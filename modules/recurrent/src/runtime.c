@@ -532,9 +532,11 @@ static void random_numbers(const rt_run *r, int node, const int64_t *coordinate,
       out[i] = atoll_rng_uniform(&key, (uint64_t)(first + i));
 }
 
-static int outside(rt_run *r, int node, int64_t at, int64_t extent) {
+static int outside(rt_run *r, int node, const int64_t *own, int64_t at, int64_t extent) {
   runtime *rt = of(r);
-  return rt->err = rt_outside(rt->g->node[node], at, extent);
+  int64_t point[RT_DIMS];
+  full_point(rt, node, own, point);
+  return rt->err = rt_outside(rt->g->node[node], point, at, extent);
 }
 
 static int absent(rt_run *r, int node) {
@@ -560,7 +562,7 @@ static int wait_all(rt_run *r) {
   rt_device *d = of(r)->pool.device;
   of(r)->err = d->wait(d);
   if (of(r)->err == ATOLL_OK && r->fault[0])
-    return outside(r, (int)r->fault[0] - 1, r->fault[1], r->fault[2]);
+    return outside(r, (int)r->fault[0] - 1, r->fault + 3, r->fault[1], r->fault[2]);
   return of(r)->err;
 }
 
@@ -634,7 +636,7 @@ static atoll_err prepare(runtime *rt, const rt_run_params *p, const atoll_rec_bi
   rt->copied = calloc(nodes, sizeof *rt->copied);
   rt->pad = calloc(nodes, sizeof *rt->pad);
   rt->space = allocate(rt->pool.device, room);
-  rt->fault = allocate(rt->pool.device, 4 * sizeof *rt->fault);
+  rt->fault = allocate(rt->pool.device, (3 + RT_DIMS) * sizeof *rt->fault);
   int ok =
       rt->copied && rt->pad && rt->fault && rt->store && rt->keys && rt->dims && rt->block && rt->gift && rt->space;
   for (int i = 0; ok && i < rt->g->nodes; i++) {
