@@ -4,8 +4,8 @@
  * numbers are keyed by iteration, step and environment among those of all ranks; a run that is resumed, or divided
  * differently, draws the same ones.
  *
- * What other environments than our own write is checked: results are filled with a mark before, which must be gone, and
- * behind them lies a guard, which must be as it was.
+ * What other environments than our own write is checked: results are filled with a mark before, which must be gone,
+ * behind them lies a guard, which must be as it was, and so must the states and actions that they are given.
  *
  * A failure ends the run, unless other ranks wait for this one's sums: left alone within their run they would wait for
  * ever. It is kept then, no environment is asked again, and the reward is so large that the next sum over ranks is not
@@ -40,10 +40,12 @@ atoll_err rl_actor_create(const atoll_rl_env *env, int64_t seed, uint32_t stream
   a.group = group ? group : group_of(n);
   a.running = calloc((size_t)n * 2, sizeof *a.running);
   a.noise = malloc((size_t)(n * most) * sizeof *a.noise);
-  if (!rl_is_built_in(env))
+  if (!rl_is_built_in(env)) {
     a.guarded = malloc((size_t)(n * width_of(env) + GUARD) * sizeof *a.guarded);
+    a.given = malloc((size_t)a.group * (size_t)(env->state + 1) * sizeof *a.given);
+  }
   *out = a;
-  return a.running && a.noise && ((a.guarded || rl_is_built_in(env)))
+  return a.running && a.noise && ((a.guarded && a.given) || rl_is_built_in(env))
              ? ATOLL_OK
              : atoll_fail(ATOLL_NOMEM, "%lld environments", (long long)n);
 }
@@ -53,6 +55,7 @@ void rl_actor_free(rl_actor *a) {
   free(a->finished);
   free(a->noise);
   free(a->guarded);
+  free(a->given);
   *a = (rl_actor){.env = NULL};
 }
 
@@ -145,17 +148,33 @@ static atoll_err begin(const rl_actor *a, int64_t from, int64_t n, float *state)
   return ATOLL_OK;
 }
 
+/* What a step was given, and must leave as it is: the program uses it afterwards. */
+static atoll_err check_given(const rl_actor *a, int64_t from, const float *state, const int32_t *action) {
+  const int64_t width = a->env->state;
+  for (int64_t b = 0; b < a->group; b++) {
+    const int changed = memcmp(state + b * width, a->given + b * width, (size_t)width * sizeof *state) != 0;
+    if (changed || memcmp(&action[b], &a->given[a->group * width + b], sizeof *action) != 0)
+      return atoll_fail(ATOLL_MISMATCH, "environment %s: step changed the %s of environment %lld that it was given",
+                        a->env->name, changed ? "state" : "action", (long long)(a->first + from + b));
+  }
+  return ATOLL_OK;
+}
+
 static atoll_err advance(const rl_actor *a, int64_t from, const float *state, const int32_t *action, float *result) {
   float *to = a->guarded ? a->guarded : result;
-  const int64_t width = width_of(a->env);
-  if (a->guarded)
+  const int64_t width = width_of(a->env), states = a->group * a->env->state;
+  if (a->guarded) {
     set_marks(to, a->group * width + GUARD);
+    memcpy(a->given, state, (size_t)states * sizeof *state);
+    memcpy(a->given + states, action, (size_t)a->group * sizeof *action);
+  }
   int code = a->env->step(a->env, a->group, state, action, to);
   if (code)
     return failed(a, "step", code);
   if (!a->guarded)
     return ATOLL_OK;
   ATOLL_TRY(check_rows(a, "step", from, to, a->group, width));
+  ATOLL_TRY(check_given(a, from, state, action));
   for (int64_t b = 0; b < a->group; b++) {
     float end = to[b * width + width - 1];
     if (end != 0 && end != 1)

@@ -39,6 +39,7 @@ typedef struct rl_actor {
   rl_account *account; /* per iteration of the run; NULL: none is kept */
   float *noise;        /* [n, max(S, A)] */
   float *guarded;      /* [n, S+2] and GUARD more, for results to be checked; NULL for what is built in */
+  float *given;        /* [group, S] and [group] actions: what a step is given; NULL as above */
   int awaited;         /* bool: other ranks wait for this one within the run */
   atoll_err failed;    /* what environments have done wrong in a run that is awaited: */
   char why[1024];

@@ -143,6 +143,10 @@ static void what_they_give_is_checked(void **state) {
   assert_refused(ATOLL_MISMATCH, "step says 0.5 for the end of environment 0", step_in(PLUGIN_DIR "/librl_env_6.so"));
   assert_refused(ATOLL_MISMATCH, "step says that environment 0 has ended, which is endless (iteration 4, step 7)",
                  step_in(PLUGIN_DIR "/librl_env_8.so"));
+  assert_refused(ATOLL_MISMATCH, "mine: step changed the state of environment 1 that it was given",
+                 step_in(PLUGIN_DIR "/librl_env_9.so"));
+  assert_refused(ATOLL_MISMATCH, "mine: step changed the action of environment 0 that it was given",
+                 step_in(PLUGIN_DIR "/librl_env_10.so"));
 }
 
 int main(int argc, char **argv) {

@@ -6,7 +6,7 @@
 #ifndef WRONG
 #define WRONG 0
 #endif
-enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART, ENDED };
+enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART, ENDED, STATE, ACTION };
 
 static int start(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state) {
   for (int64_t k = 0; k < n * self->state; k++)
@@ -26,6 +26,10 @@ static int step(const atoll_rl_env *self, int64_t n, const float *state, const i
     if (WRONG != SHORT)
       result[b * width + width - 1] = WRONG == END ? 0.5f : WRONG == ENDED;
   }
+  if (WRONG == STATE)
+    ((float *)state)[self->state + 1] += 1;
+  if (WRONG == ACTION)
+    ((int32_t *)action)[0] ^= 1;
   if (WRONG == LONG)
     result[n * width] = 1;
   /* PART: only where environments from the fifth on are */
