@@ -264,14 +264,20 @@ void atoll_rt_def(atoll_rt *x, const char *condition, atoll_rt *value) {
   int same = value->axes == x->axes;
   for (int k = 0; same && k < x->axes; k++)
     same = value->shape[k] == x->shape[k];
-  if (!same)
-    (void)rt_refuse(g, ATOLL_USAGE, "case '%s' of %s: the shape of the value differs from the tensor's", condition,
-                    name);
+  if (!same) {
+    char of_value[200], own[200];
+    rt_shape_text(value, of_value, sizeof of_value);
+    rt_shape_text(x, own, sizeof own);
+    (void)rt_refuse(g, ATOLL_USAGE, "case '%s' of %s: the value has shape %s, the tensor %s", condition, name, of_value,
+                    own);
+  }
   if (x->inputs == RT_CASES) /* each is compared with all before it */
     (void)rt_refuse(g, ATOLL_USAGE, "case '%s' of %s: more than %d cases", condition, name, RT_CASES);
   if (g->code != ATOLL_OK)
     return;
-  atoll_err err = rt_parse_expr(g, "condition", condition, x->dims, ATOLL_SYM_BOOL, &cond);
+  char what[120];
+  (void)snprintf(what, sizeof what, "condition of %s", rt_label(x, label, sizeof label));
+  atoll_err err = rt_parse_expr(g, what, condition, x->dims, ATOLL_SYM_BOOL, &cond);
   if (err != ATOLL_OK) {
     (void)keep(g, err);
     return;

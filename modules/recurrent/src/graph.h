@@ -196,6 +196,8 @@ static inline int rt_has(const atoll_rt *x, int d) { return (int)(x->dims >> d &
 const char *rt_op_name(rt_op op);
 /* "kv (#12 IDENT)", for messages; buf of at least 96 bytes. */
 const char *rt_label(const atoll_rt *x, char *buf, size_t n);
+/* "[8,T]" */
+void rt_shape_text(const atoll_rt *x, char *buf, size_t n);
 void rt_print_node(const atoll_rt *x, FILE *out);
 void rt_graph_print(const rt_graph *g, FILE *out);
 

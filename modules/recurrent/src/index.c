@@ -211,12 +211,14 @@ static int next_dim(const atoll_rt *x, int d) {
 }
 
 atoll_err rt_parse_index(rt_graph *g, const atoll_rt *x, const char *text, rt_item item[RT_DIMS]) {
-  struct text t = {g, "index", text};
+  char what[120], label[96];
+  (void)snprintf(what, sizeof what, "index of %s", rt_label(x, label, sizeof label));
+  struct text t = {g, what, text};
   size_t end = text ? strlen(text) : 0, from = 0;
   unsigned given = 0;
   int named = 0, items = 0, d = -1;
   if (!text)
-    return atoll_fail(ATOLL_USAGE, "index: there is none");
+    return atoll_fail(ATOLL_USAGE, "%s: there is none", what);
   for (int k = 0; k < g->dims; k++)
     item[k] = rt_has(x, k) ? (rt_item){g->dim[k].var, NULL} : (rt_item){NULL, NULL};
   for (; end && from <= end; items++) { /* what ends in a comma has an empty item more */

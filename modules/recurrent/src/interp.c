@@ -367,17 +367,17 @@ static atoll_err take_results(const atoll_rt *x, const rt_env *env, const atoll_
 }
 
 atoll_err rt_call(const atoll_rt *x, const int64_t *own, const atoll_rt_view *in, const atoll_rt_view *out) {
-  char label[96], at[128];
+  char label[96], at[128], why[700];
   int64_t point[RT_DIMS] = {0};
   atoll_err_clear(); /* what an earlier failure said is not this one's reason */
   const atoll_err err = x->fn(x->user, own, in, out);
-  if (err == ATOLL_OK || atoll_err_message()[0])
+  if (err == ATOLL_OK)
     return err;
+  (void)snprintf(why, sizeof why, "%s", atoll_err_message()[0] ? atoll_err_message() : "the function failed");
   for (int d = 0, n = 0; d < x->g->dims; d++)
     if (rt_has(x, d))
       point[d] = own[n++];
-  return atoll_fail(err, "%s%s: the function failed", rt_label(x, label, sizeof label),
-                    rt_point_text(x, point, at, sizeof at));
+  return atoll_fail(err, "%s, in %s%s", why, rt_label(x, label, sizeof label), rt_point_text(x, point, at, sizeof at));
 }
 
 static atoll_err call(const atoll_rt *x, const rt_env *env, const rt_value *const *in, rt_value *y) {
@@ -755,6 +755,16 @@ static double farthest(const atoll_rt *x, const atoll_sym *e, const int64_t boun
   return far;
 }
 
+/* The bounds given to a run, "T=8, B=2". */
+static const char *bounds_text(const rt_graph *g, const int64_t bound[RT_DIMS], char *buf, size_t n) {
+  size_t at = 0;
+  buf[0] = 0;
+  for (int d = 0; d < g->dims && at < n; d++)
+    if (g->dim[d].bound == 0)
+      at += (size_t)snprintf(buf + at, n - at, "%s%s=%lld", at ? ", " : "", g->dim[d].bound_name, (long long)bound[d]);
+  return buf;
+}
+
 /* Compiled programs do not look whether integers overflow; indices are too small for that, expressions may not be. */
 static atoll_err check_expressions(const rt_graph *g, const int64_t bound[RT_DIMS]) {
   for (int i = 0; i < g->nodes; i++) {
@@ -771,6 +781,7 @@ static atoll_err check_expressions(const rt_graph *g, const int64_t bound[RT_DIM
 atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_t bound[RT_DIMS]) {
   rt_env env = {{0}, {0}, {0}, {0}};
   int64_t valid = 1;
+  char text[256];
   for (int k = 0; k < n; k++)
     if (!b[k].name)
       return atoll_fail(ATOLL_USAGE, "binding %d has no name", k);
@@ -805,7 +816,10 @@ atoll_err rt_bounds(const rt_graph *g, const atoll_rec_binding *b, int n, int64_
   }
   if (g->valid)
     ATOLL_TRY(rt_eval(g, g->valid, &env, &valid));
-  return valid ? check_expressions(g, bound) : atoll_fail(ATOLL_USAGE, "with these bounds: %s", g->valid_text);
+  if (!valid)
+    return atoll_fail(ATOLL_USAGE, "not with these bounds, %s: for example, %s",
+                      bounds_text(g, bound, text, sizeof text), g->valid_text);
+  return check_expressions(g, bound);
 }
 
 atoll_err rt_interp_create(const rt_graph *g, const atoll_rec_binding *b, int n, rt_interp **out) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void shape_text(const atoll_rt *x, char *buf, size_t n) {
+void rt_shape_text(const atoll_rt *x, char *buf, size_t n) {
   size_t used = (size_t)snprintf(buf, n, "[");
   for (int k = 0; k < x->axes && used < n; k++) {
     char extent[64];
@@ -28,7 +28,7 @@ static void *wrong(const atoll_rt *x, const char *fmt, ...) {
   va_start(args, fmt);
   (void)vsnprintf(why, sizeof why, fmt, args);
   va_end(args);
-  shape_text(x, shape, sizeof shape);
+  rt_shape_text(x, shape, sizeof shape);
   return rt_refuse(x->g, ATOLL_USAGE, "%s; %s has type %s and shape %s", why, rt_label(x, label, sizeof label),
                    atoll_dtype_name(x->dtype), shape);
 }
@@ -61,7 +61,7 @@ static int resolve_axis(const atoll_rt *x, const char *what, int axis, int axes)
   int k = axis < 0 ? axis + axes : axis;
   if (k >= 0 && k < axes)
     return k;
-  (void)wrong(x, "%s: axis %d", what, axis);
+  (void)wrong(x, "%s: there is no axis %d", what, axis);
   return -1;
 }
 
@@ -84,7 +84,7 @@ static int broadcast(atoll_rt *y, int n, atoll_rt *const *x) {
         continue;
       if (!is_one(y->shape[a])) {
         char other[200];
-        shape_text(x[0], other, sizeof other);
+        rt_shape_text(x[0], other, sizeof other);
         (void)wrong(x[k], "%s: shape does not match %s", rt_op_name(y->op), other);
         return 0;
       }
@@ -278,6 +278,9 @@ atoll_rt *atoll_rt_einsum(const char *spec, atoll_rt *a, atoll_rt *b) {
     return wrong(a, "einsum '%s': expected \"labels,labels->labels\"", spec ? spec : "");
   const char *labels[3] = {spec, comma + 1, arrow + 2};
   int n[3] = {(int)(comma - spec), (int)(arrow - comma - 1), (int)strlen(arrow + 2)};
+  for (int i = 0; i < 2; i++)
+    if (n[i] != x[i]->axes)
+      return wrong(x[i], "einsum '%s': %d labels for operand %d, which has %d axes", spec, n[i], i, x[i]->axes);
   for (int i = 0; i < 3; i++)
     for (int k = 0; k < n[i]; k++) {
       char c = labels[i][k];
@@ -288,13 +291,10 @@ atoll_rt *atoll_rt_einsum(const char *spec, atoll_rt *a, atoll_rt *b) {
                      c);
       if (in_a && in_b && label_extent(a, labels[0], n[0], c) != label_extent(b, labels[1], n[1], c)) {
         char other[200];
-        shape_text(b, other, sizeof other);
+        rt_shape_text(b, other, sizeof other);
         return wrong(a, "einsum '%s': extents of '%c' differ, the other operand is %s", spec, c, other);
       }
     }
-  for (int i = 0; i < 2; i++)
-    if (n[i] != x[i]->axes)
-      return wrong(x[i], "einsum '%s': operand %d has %d axes", spec, i, x[i]->axes);
   if (a->dtype != b->dtype || n[2] > RT_AXES)
     return wrong(a, "einsum '%s': the other operand is %s", spec, atoll_dtype_name(b->dtype));
   atoll_rt *y = over(RT_EINSUM, 2, x);
@@ -415,7 +415,8 @@ atoll_rt *atoll_rt_slice(atoll_rt *x, int axis, int64_t start, int64_t extent) {
     return NULL;
   if (start < 0 || extent < 0 || start > RT_ELEMENTS_MOST || extent > RT_ELEMENTS_MOST ||
       (rt_is_const(x->shape[axis], &whole) && start + extent > whole))
-    return wrong(x, "slice of axis %d from %lld, extent %lld", axis, (long long)start, (long long)extent);
+    return wrong(x, "slice of axis %d: %lld elements from %lld do not lie within it", axis, (long long)extent,
+                 (long long)start);
   return rt_slice(x, axis, rt_int(x->g, start), rt_int(x->g, extent));
 }
 

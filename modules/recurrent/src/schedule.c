@@ -44,10 +44,11 @@ static isl_map *between_statements(isl_map *access, const atoll_rt *reader, cons
   return isl_map_set_tuple_name(isl_map_set_tuple_name(access, isl_dim_in, from), isl_dim_out, to);
 }
 
-/* Of one edge, reader -> what it reads, or NULL when the edge needs no order (*skip). */
+/* Of one edge, reader -> what it reads, or NULL when the edge needs no order (*skip): members of a group come in the
+ * order in which they need each other. What needs itself is no such need. */
 static isl_map *dependence(const rt_poly_known *known, const rt_graph *g, const atoll_rt *x, int k, int *skip) {
   const atoll_rt *src = rt_src(g, &x->in[k]);
-  *skip = !has_statement(src) || (rt_head(x) == rt_head(src) && rt_is_identity(g, &x->in[k]));
+  *skip = !has_statement(src) || (x != src && rt_head(x) == rt_head(src) && rt_is_identity(g, &x->in[k]));
   if (*skip)
     return NULL;
   isl_map *access = isl_map_intersect_range(rt_poly_known_access(known, x, k), rt_poly_known_domain(known, src));

@@ -111,8 +111,8 @@ typedef struct atoll_rt_view {
   void *data; /* dense, row-major; borrowed for the call */
 } atoll_rt_view;
 /** Called once per point, in an order that respects data dependences. point: one coordinate per dimension of the
- *  function's domain, in the order in which dimensions were made. out is NULL for sinks. What is not OK ends the run.
- */
+ *  function's domain, in the order in which dimensions were made. out is NULL for sinks. What is not OK ends the run;
+ *  what atoll_fail() was told is the reason in its message, which adds the function and the point. */
 typedef atoll_err (*atoll_rt_fn)(void *user, const int64_t *point, const atoll_rt_view *in, const atoll_rt_view *out);
 
 /** A tensor computed by fn: a source of data, a step of an environment. domain: NULL for that of the inputs together.
