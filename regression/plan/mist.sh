@@ -13,7 +13,8 @@ says "mist"
 expect 69 "$plan" $base plan.memory=40MiB
 run "$plan" $base plan.memory=40MiB plan.parallelizer=mist --save tight.yaml
 grep -Eq '^ +(zero: [123]|recompute: [1-9]|offload_[a-z]+: (0\.[1-9]|1))' tight.yaml || fail "nothing is shared, redone or offloaded"
-expect 69 "$plan" $base plan.memory=1MiB plan.parallelizer=mist
+# Nothing holds a layer: every way is tried for that, and two layers have them all.
+expect 69 "$plan" $base plan.memory=1MiB plan.parallelizer=mist model.layers=2
 says "layers"
 run "$plan" $base plan.parallelizer=mist plan.experts=8 --save experts.yaml
 grep -q 'mlp: moe-8-2' experts.yaml || fail "experts are not in the plan"
