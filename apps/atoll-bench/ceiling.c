@@ -34,16 +34,28 @@ void ceiling_init(ceiling *c, MPI_Comm comm, int threads, int bf16) {
   c->by_units = bf16 && atoll_gemm_bf16_units();
 }
 
+/* The best of some turns of all ranks at once, since they share cores, caches and memory; added up. */
+static atoll_err rate_of_ranks(const ceiling *c, const char *name, const int64_t *shape, int turns, double *sum) {
+  double rate = 0;
+  MPI_Barrier(c->comm);
+  ATOLL_TRY_ALL(c->comm, (c->by_units ? atoll_gemm_bf16_rate : atoll_gemm_rate)(name, shape[0], shape[1], shape[2],
+                                                                                c->threads, turns, &rate));
+  MPI_Allreduce(&rate, sum, 1, MPI_DOUBLE, MPI_SUM, c->comm);
+  return ATOLL_OK;
+}
+
+/* A library at less than half the best rate is no ceiling, however often it is asked. */
 atoll_err ceiling_sample(ceiling *c) {
+  enum { TURNS = 6 };
   int at = c->next / SHAPES;
   const int64_t *shape = shapes[c->next % SHAPES];
   const char *name = library(c, at);
-  double rate = 0, sum = 0;
+  double sum = 0, more = 0;
   c->next = (c->next + 1) % ceiling_round(c);
-  MPI_Barrier(c->comm); /* ranks share cores, caches and memory: they must run at once */
-  ATOLL_TRY_ALL(c->comm, (c->by_units ? atoll_gemm_bf16_rate : atoll_gemm_rate)(name, shape[0], shape[1], shape[2],
-                                                                                c->threads, 6, &rate));
-  MPI_Allreduce(&rate, &sum, 1, MPI_DOUBLE, MPI_SUM, c->comm);
+  ATOLL_TRY(rate_of_ranks(c, name, shape, 1, &sum));
+  if (sum > 0.5 * ceiling_gflops(c))
+    ATOLL_TRY(rate_of_ranks(c, name, shape, TURNS - 1, &more));
+  sum = more > sum ? more : sum;
   if (sum > c->best[at])
     c->best[at] = sum;
   if (!strcmp(name, "fma-loop") && sum > c->peak)
