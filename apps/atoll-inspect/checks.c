@@ -173,6 +173,12 @@ static atoll_err verdict_of(atoll_run_state state, const atoll_exit_record *r) {
   return ATOLL_NOINPUT;
 }
 
+/* What the same command does now; committed: what to say where there is a checkpoint. */
+static const char *what_follows(const char *path, const char *committed) {
+  char dir[1200];
+  return atoll_ckpt_locate(path, dir, sizeof dir) ? committed : "nothing was committed: the same command begins anew";
+}
+
 atoll_err inspect_status(const char *path, const inspect_options *o, atoll_err *verdict) {
   atoll_run_state state;
   atoll_exit_record r = {.last_step = -1};
@@ -200,11 +206,12 @@ atoll_err inspect_status(const char *path, const inspect_options *o, atoll_err *
     printf("%s : %s\n", atoll_err_name(r.code), r.reason);
     printf("ended %s , ", atoll_clock_iso(r.wall, when, sizeof when));
     if (r.last_step < 0)
-      printf("no step committed\n");
+      printf("%s\n", what_follows(path, "no step committed"));
     else
       printf("last committed step %lld\n", (long long)r.last_step);
   } else if (state == ATOLL_RUN_DEAD) {
-    printf("attempt %d ended without a word; the same command resumes from the last committed checkpoint\n", r.attempt);
+    printf("attempt %d ended without a word; %s\n", r.attempt,
+           what_follows(path, "the same command resumes from the last committed checkpoint"));
   }
   return ATOLL_OK;
 }

@@ -200,32 +200,35 @@ atoll_err inspect_export(const char *path, const inspect_options *o) {
 /* ---- diff ----------------------------------------------------------------------------------------------------------
  */
 
+static int64_t count_common(const place *other, const table *a, const table *b, const column *step) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < a->rows; i++)
+    n += row_of(other, b->rows, step->v[i]) >= 0;
+  return n;
+}
+
 /* Columns that describe the training, not the machine it ran on. A step that only one run has is a difference; a
  * validation that only one run made is not: it changes nothing. */
 static atoll_err diff_tables(const table *a, const table *b, const char *key, const char *const *names,
                              double tolerance, int missing_counts, json_t *report, int *differences) {
   const column *step = table_find(a, key);
-  int64_t common = 0, only_a = 0;
   const column *steps = table_find(b, key);
   if (!step || !steps)
     return atoll_fail(ATOLL_CORRUPT, "/metrics of the %s run has no %s column", step ? "second" : "first", key);
   place *other = index_steps(steps, b->rows);
   if (!other)
     return atoll_fail(ATOLL_NOMEM, "index of %lld rows", (long long)b->rows);
+  const int64_t common = count_common(other, a, b, step), only_a = a->rows - common, only_b = b->rows - common;
   for (int k = 0; names[k]; k++) {
     const column *x = table_find(a, names[k]), *y = table_find(b, names[k]);
     double worst = 0, where = NAN;
     int64_t differ = 0;
     if (!x || !y)
       continue;
-    common = only_a = 0;
     for (int64_t i = 0; i < a->rows; i++) {
       int64_t j = row_of(other, b->rows, step->v[i]);
-      if (j < 0) {
-        only_a++;
+      if (j < 0)
         continue;
-      }
-      common++;
       double u = x->v[i], v = y->v[j];
       if (u == v || (isnan(u) && isnan(v)))
         continue;
@@ -250,13 +253,13 @@ static atoll_err diff_tables(const table *a, const table *b, const char *key, co
     *differences += differ > 0;
   }
   free(other);
-  int64_t only_b = b->rows - common;
   if (report)
     json_object_set_new(report, key,
                         json_pack("{s:I,s:I,s:I}", "common", (json_int_t)common, "only_first", (json_int_t)only_a,
                                   "only_second", (json_int_t)only_b));
   else if (only_a || only_b)
-    printf("%lld rows only in the first , %lld only in the second\n", (long long)only_a, (long long)only_b);
+    printf("%lld %s only in the first , %lld only in the second\n", (long long)only_a,
+           missing_counts ? "rows" : "validations", (long long)only_b);
   if (only_a || only_b)
     *differences += missing_counts;
   return ATOLL_OK;
@@ -293,8 +296,9 @@ static atoll_err diff_text(const char *a, const char *b, const char *object, jso
 }
 
 atoll_err inspect_diff(const char *a, const char *b, const inspect_options *o, int *differences) {
-  static const char *const steps[] = {"loss", "gradient_norm", "learning_rate", "tokens", "skipped", NULL},
-                           *const validations[] = {"validation_loss", NULL};
+  static const char *const steps[] = {"loss",    "gradient_norm", "learning_rate", "tokens",
+                                      "skipped", "mean_return",   "reward",        NULL},
+                           *const validations[] = {"validation_loss", "validation_return", NULL};
   run_table x = {0}, y = {0};
   char fa[1200], fb[1200];
   json_t *report = o->json ? json_object() : NULL, *options = o->json ? json_array() : NULL;

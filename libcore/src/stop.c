@@ -121,6 +121,9 @@ atoll_err atoll_stop_init(const atoll_stop_params *params) {
 
 atoll_err atoll_stop_init_run(const char *dir, double time_limit, double stop_margin) {
   char halt[sizeof halt_file + 8];
+  if (time_limit > 0 && time_limit <= stop_margin)
+    return atoll_fail(ATOLL_USAGE, "run.time_limit %g s is no more than run.stop_margin %g s: there is no time to run",
+                      time_limit, stop_margin);
   snprintf(halt, sizeof halt, "%s/halt", dir);
   return atoll_stop_init(&(atoll_stop_params){time_limit, stop_margin, halt});
 }

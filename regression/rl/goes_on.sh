@@ -23,7 +23,22 @@ says 'mean_return'
 run atoll-inspect export --csv --out whole.csv whole
 [ "$(head -n 1 whole.csv | sed 's/.*,//')" = validation_return ] && tail -n 1 whole.csv | grep -q '[0-9]$' || fail "the table lacks the returns held out"
 run atoll-inspect status whole
+run atoll-inspect diff whole whole
+says 'validation_return is the same bit for bit in 1 common rows'
+! grep 'only in' "$ATOLL_LAST_OUT" || fail 'a run has rows that it lacks itself'
+run atoll-inspect diff whole parts
+says 'mean_return is the same bit for bit in 40 common rows'
+says '0 validations only in the first , 1 only in the second'
 run atoll-inspect verify whole/ckpt/step-00000040.a1
+# What died before it had committed anything begins anew; with a checkpoint it goes on.
+died() { # FOLLOWS EVERY
+  ATOLL_FAULT=kill:rl.chunk:2 "$(atoll atoll-rl)" "${common[@]}" $all run.dir=died ckpt.every_steps=$2 >out 2>&1 </dev/null
+  [ $? = 137 ] || fail "not killed: $(tail -n 3 out)"
+  expect 75 atoll-inspect status died
+  says "$1"
+}
+died 'ended without a word; nothing was committed: the same command begins anew' 0
+died 'ended without a word; the same command resumes from the last committed checkpoint' 2
 # Stopped by a signal.
 "$(atoll atoll-rl)" "${common[@]}" rl.iterations=100000000 run.dir=stopped >out 2>&1 </dev/null &
 pid=$!
@@ -122,6 +137,7 @@ for option in epochs=2 lambda=0.5 clip=0.1 entropy=0 value=1 normalize=false; do
 done
 printf 'rl: {environment: grid, observation: 8}\n' >odd.yaml
 refused 'rl.observation (odd.yaml:1) counts for nothing with rl.environment grid' odd.yaml
+refused 'run.time_limit 5 s is no more than run.stop_margin 10 s' run.time_limit=5s
 refused 'rl.evaluate_every (command line) counts for nothing with rl.evaluate 0' rl.evaluate=0 rl.evaluate_every=5
 expect 64 mpi 1 "$(atoll atoll-rl)" rl.environment=cartpol run.dir=odd
 says "did you mean 'cartpole'"

@@ -15,6 +15,7 @@ refuse 64 "did you mean 'train.steps'" 2 job.yaml train.stpes=3
 refuse 64 'twice.yaml' 2 twice.yaml
 says 'train.seq'
 refuse 64 'run.time_limit' 2 job.yaml run.time_limit=3GiB
+refuse 64 'run.time_limit 4 s is no more than run.stop_margin 10 s' 2 job.yaml run.time_limit=4s
 refuse 64 'train.beta2' 2 job.yaml train.beta2=1 # divides by 1 - beta
 refuse 66 'no-such.yaml' 2 no-such.yaml
 refuse 66 'nowhere.txt' 2 job.yaml data.train=nowhere.txt

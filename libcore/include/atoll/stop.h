@@ -33,7 +33,8 @@ ATOLL_API void atoll_stop_params_init(atoll_stop_params *p);
  * errors. Time limit zero: the end is read from SLURM_JOB_END_TIME when set. */
 ATOLL_API atoll_err atoll_stop_init(const atoll_stop_params *params);
 /** The same for a run: `halt` in its directory is the file that stops it. Called before the set-up, so that a signal
- * that comes during it stops the run at its first step. */
+ * that comes during it stops the run at its first step. USAGE: a limit that is no more than its margin, which would
+ * stop every attempt before its first step. */
 ATOLL_API atoll_err atoll_stop_init_run(const char *dir, double time_limit, double margin);
 ATOLL_API void atoll_stop_set_margin(double seconds);
 /** Local: ask from code. */
