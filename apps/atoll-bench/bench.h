@@ -11,6 +11,7 @@
 
 typedef struct bench {
   const char *name, *summary;
+  const char *flags; /* that it reads besides --json, separated by blanks; others are refused */
   /* Collective. Adds its figures to `out` on rank 0 (out is an object there, NULL elsewhere) and tells them. */
   atoll_err (*run)(const atoll_cli *cli, atoll_job *job, const atoll_opts *opts, json_t *out);
 } bench;

@@ -130,4 +130,5 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   return err;
 }
 
-const bench bench_calibrate = {"calibrate", "times of a job's layers per class of devices; --out: for atoll-plan", run};
+const bench bench_calibrate = {"calibrate", "times of a job's layers per class of devices; --out: for atoll-plan",
+                               "job out batch seq dtype", run};

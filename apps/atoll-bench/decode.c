@@ -160,7 +160,7 @@ typedef struct tiled {
   atoll_rec_program *program;
   double compile_seconds;
   int64_t peak, kept; /* bytes of all values; of keys and values */
-  char engine[64];
+  char engine[256];
 } tiled;
 
 enum { BINDINGS = 4 };
@@ -386,7 +386,7 @@ static void set(json_t *row, const char *key, double v) {
 }
 
 static atoll_err tell(const problem *p, const tiled *t, figures *f, int64_t repeats, json_t *peers, json_t *rows) {
-  static const char *const keys[] = {"T", "window", "batch", "threads", "layers", NULL}; /* models have layers */
+  static const char *const keys[] = {"layers", "T", "window", "batch", "threads", NULL}; /* models have layers */
   double ms = atoll_median(f->tiled, (size_t)repeats), padded = atoll_median(f->padded, (size_t)repeats);
   double fraction = f->bound / ms;
   json_t *row =
@@ -458,6 +458,12 @@ static atoll_err sweep(const atoll_cli *cli, const atoll_comm *comm, json_t *pee
   for (int l = 0; l < lengths.n; l++)
     for (int w = 0; w < windows.n; w++)
       for (int b = 0; b < batches.n; b++) {
+        if (bench_sees_the_same(&windows, w, lengths.v[l])) {
+          if (b == 0)
+            atoll_say("T %lld: window %lld is all tokens again and left out", (long long)lengths.v[l],
+                      (long long)windows.v[w]);
+          continue;
+        }
         problem p = {.length = lengths.v[l],
                      .window = windows.v[w],
                      .batch = batches.v[b],
@@ -489,6 +495,8 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
     json_object_set(out, "rows", rows);
   if (err == ATOLL_OK && size == 1) /* the model is one rank's */
     err = decode_models(cli, part, peers, out);
+  if (err == ATOLL_OK)
+    bench_tell_unmatched(peers);
   if (comm)
     atoll_comm_destroy(&comm);
   json_decref(rows);
@@ -496,5 +504,6 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   return err;
 }
 
-const bench bench_decode = {"decode",
-                            "Attention and models token by token as recurrent programs, and their compile times.", run};
+const bench bench_decode = {
+    "decode", "Attention and models token by token as recurrent programs, and their compile times.",
+    "peers lengths windows batches part model-lengths layers threads block memory repeats", run};

@@ -70,7 +70,7 @@ static double seen_bytes(const llama *x, int64_t length, const atoll_rec_model_p
 /* bytes that a token reads, of `rate` a second at most; sum: of the first logits of all tokens but the last. */
 static atoll_err tell(int64_t length, const atoll_rec_model_params *p, double ms, double bytes, double rate, double sum,
                       json_t *peers, json_t *rows) {
-  static const char *const keys[] = {"T", "window", "batch", "threads", "layers", NULL};
+  static const char *const keys[] = {"layers", "T", "window", "batch", "threads", NULL};
   const double fraction = bytes / (1e-3 * ms) / rate;
   char against[48];
   json_t *row =
@@ -119,6 +119,12 @@ static atoll_err sweep(const atoll_cli *cli, const atoll_rec_model_params *given
   for (int l = 0; l < lengths.n; l++)
     for (int w = 0; w < windows.n; w++)
       for (int b = 0; b < batches.n; b++) {
+        if (bench_sees_the_same(&windows, w, lengths.v[l])) {
+          if (b == 0)
+            atoll_say("Llama , T %lld: window %lld is all tokens again and left out", (long long)lengths.v[l],
+                      (long long)windows.v[w]);
+          continue;
+        }
         atoll_rec_model_params p = *given;
         p.window = windows.v[w];
         p.texts = batches.v[b];

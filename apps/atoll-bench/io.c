@@ -117,4 +117,5 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   return err;
 }
 
-const bench bench_io = {"io", "checkpoint write rate against a plain write and fsync of the same bytes", run};
+const bench bench_io = {"io", "checkpoint write rate against a plain write and fsync of the same bytes",
+                        "mib repeats dir", run};

@@ -635,4 +635,5 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   return err;
 }
 
-const bench bench_layers = {"layers", "bytes, largest batch and speed of each memory policy", run};
+const bench bench_layers = {"layers", "bytes, largest batch and speed of each memory policy",
+                            "seq dtype preset policy budget count full", run};

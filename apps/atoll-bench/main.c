@@ -184,6 +184,36 @@ static atoll_err choose_products(json_t *out) {
   return ATOLL_OK;
 }
 
+static int reads(const bench *b, const char *flag) {
+  const size_t n = strlen(flag);
+  if (!strcmp(flag, "json"))
+    return 1;
+  for (const char *at = b->flags; *at; at += strcspn(at, " "), at += *at == ' ')
+    if (strcspn(at, " ") == n && !strncmp(at, flag, n))
+      return 1;
+  return 0;
+}
+
+/* "a, b": the names of benchmarks, of those that read a flag when it is not NULL. */
+static void list_benches(const char *flag, char *text, size_t n) {
+  size_t at = 0;
+  text[0] = '\0';
+  for (int i = 0; i < BENCHES; i++)
+    if ((!flag || reads(benches[i], flag)) && at < n)
+      at += (size_t)snprintf(text + at, n - at, "%s%s", at ? ", " : "", benches[i]->name);
+}
+
+static atoll_err check_flags(const bench *b, const atoll_cli *cli) {
+  char names[256];
+  for (const atoll_cli_flag *f = flags; f->name; f++) {
+    if (!atoll_cli_value(cli, f->name) || reads(b, f->name))
+      continue;
+    list_benches(f->name, names, sizeof names);
+    return atoll_fail(ATOLL_USAGE, "%s does not read --%s, which is for: %s", b->name, f->name, names);
+  }
+  return ATOLL_OK;
+}
+
 static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
   const char *name = atoll_cli_operand(cli, 0), *names[BENCHES];
   const bench *b = NULL;
@@ -196,9 +226,12 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, int cleared) {
   }
   if (!b) {
     const char *near = atoll_nearest(name, names, BENCHES);
-    return atoll_fail(ATOLL_USAGE, "unknown benchmark '%s'%s%s%s", name, near ? ", did you mean '" : "",
-                      near ? near : "", near ? "'?" : "");
+    char all[256];
+    list_benches(NULL, all, sizeof all);
+    return atoll_fail(ATOLL_USAGE, "unknown benchmark '%s'%s%s%s; there are: %s", name, near ? ", did you mean '" : "",
+                      near ? near : "", near ? "'?" : "", all);
   }
+  ATOLL_TRY(check_flags(b, cli));
   ATOLL_TRY(atoll_mpi_check_world(MPI_COMM_WORLD));
   ATOLL_TRY(atoll_plugins_load());
   json_t *out = rank == 0 ? json_object() : NULL;

@@ -771,4 +771,5 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
 }
 
 const bench bench_mlp = {
-    "mlp", "dependent GEMMs over ranks of a node, CTA-pipelined and every other way; starts 2 ranks when alone", run};
+    "mlp", "dependent GEMMs over ranks of a node, CTA-pipelined and every other way; starts 2 ranks when alone",
+    "dtype repeats chain rows shape gated seconds choices merge stage trace svg device", run};

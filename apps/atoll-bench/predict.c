@@ -77,4 +77,5 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   return err;
 }
 
-const bench bench_predict = {"predict", "the step that planning predicts against the step that training takes", run};
+const bench bench_predict = {"predict", "the step that planning predicts against the step that training takes",
+                             "job repeats dtype", run};

@@ -133,7 +133,7 @@ static atoll_err measure(const algorithm *a, const sizes *s, int64_t environment
 
 static atoll_err add_row(const algorithm *a, const sizes *s, int64_t environments, int64_t length, json_t *peers,
                          json_t *rows) {
-  static const char *const keys[] = {"algorithm", "environments", "T", "observation", "hidden", "n", NULL};
+  static const char *const keys[] = {"algorithm", "environments", "T", "observation", "hidden", "n", "threads", NULL};
   timing t;
   int ranks;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -144,9 +144,9 @@ static atoll_err add_row(const algorithm *a, const sizes *s, int64_t environment
   json_t *row =
       json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:s,s:f,s:I,s:f,s:f,s:f}", "algorithm", a->name, "environments",
                 (json_int_t)environments, "T", (json_int_t)length, "observation", (json_int_t)s->observation, "hidden",
-                (json_int_t)s->hidden, "n", (json_int_t)(a->windowed ? s->n : 0), "ranks", ranks, "threads", 1, "dtype",
-                "f32", "steps_per_second", rate, "peak_bytes", (json_int_t)t.peak, "products_fraction", only / seconds,
-                "compile_seconds", t.first, "mean_reward", t.reward);
+                (json_int_t)s->hidden, "n", (json_int_t)(a->windowed ? s->n : 0), "ranks", ranks, "threads", ranks,
+                "dtype", "f32", "steps_per_second", rate, "peak_bytes", (json_int_t)t.peak, "products_fraction",
+                only / seconds, "compile_seconds", t.first, "mean_reward", t.reward);
   if (!row)
     return atoll_fail(ATOLL_NOMEM, "row of figures");
   double best = bench_compare(row, peers, keys, "steps_per_second", 1);
@@ -179,6 +179,16 @@ static atoll_err chosen(const atoll_cli *cli, int *wanted) {
   return ATOLL_OK;
 }
 
+/* Before the first row takes its time. */
+static atoll_err check_rows(const int *wanted, const sizes *s, const bench_list *lengths) {
+  for (int k = 0; k < ALGORITHMS; k++)
+    for (int l = 0; l < lengths->n && wanted[k] && algorithms[k].windowed; l++)
+      if (s->n > lengths->v[l])
+        return atoll_fail(ATOLL_USAGE, "--n %lld: %s has no more steps than --lengths %lld", (long long)s->n,
+                          algorithms[k].name, (long long)lengths->v[l]);
+  return ATOLL_OK;
+}
+
 static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
   bench_list environments, lengths;
   sizes s;
@@ -191,6 +201,7 @@ static atoll_err sweep(const atoll_cli *cli, json_t *peers, json_t *rows) {
   ATOLL_TRY(bench_count(cli, "n", 8, 1, 1 << 20, &s.n));
   ATOLL_TRY(bench_count(cli, "iterations", 5, 1, 1 << 20, &s.iterations));
   ATOLL_TRY(bench_count(cli, "repeats", 3, 1, MOST, &s.repeats));
+  ATOLL_TRY(check_rows(wanted, &s, &lengths));
   for (int k = 0; k < ALGORITHMS; k++)
     for (int e = 0; e < environments.n && wanted[k]; e++)
       for (int l = 0; l < lengths.n; l++)
@@ -205,6 +216,8 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   atoll_err err = bench_rows(cli, "peers", &peers);
   if (err == ATOLL_OK)
     err = sweep(cli, peers, rows);
+  if (err == ATOLL_OK)
+    bench_tell_unmatched(peers);
   if (out)
     json_object_set(out, "rows", rows);
   json_decref(rows);
@@ -212,4 +225,5 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
   return err;
 }
 
-const bench bench_rl = {"rl", "Acting and learning as one recurrent program, against products alone and peers.", run};
+const bench bench_rl = {"rl", "Acting and learning as one recurrent program, against products alone and peers.",
+                        "peers lengths algorithms environments observation hidden n iterations repeats", run};

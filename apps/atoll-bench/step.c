@@ -261,4 +261,4 @@ static atoll_err run(const atoll_cli *cli, atoll_job *job, const atoll_opts *opt
 const bench bench_step = {
     "step",
     "whole training steps of a job's model against the GEMM ceiling; several ranks: a pipeline against its 1F1B bound",
-    run};
+    "job steps batch seq alone micro-batches dtype", run};

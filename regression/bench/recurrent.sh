@@ -7,13 +7,18 @@ cat >peers.json <<'J'
           {"program": "model", "T": 4, "window": 0, "batch": 2, "threads": 1, "layers": 8, "ms_per_token": 3.5},
           {"program": "model", "T": 40, "window": 0, "batch": 2, "threads": 1, "layers": 8, "ms_per_token": 3.5},
           {"program": "other", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4, "hidden": 8,
-           "n": 8, "steps_per_second": 7},
+           "n": 8, "threads": 1, "steps_per_second": 7},
           {"program": "longer returns", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4,
-           "hidden": 8, "n": 16, "steps_per_second": 9}]}
+           "hidden": 8, "n": 16, "threads": 1, "steps_per_second": 9},
+          {"program": "more threads", "algorithm": "reinforce_n", "environments": 8, "T": 12, "observation": 4,
+           "hidden": 8, "n": 8, "threads": 2, "steps_per_second": 9}]}
 J
 run atoll-bench decode --lengths 40 --windows 0,8 --batches 2 --block 4 --repeats 1 --model-lengths 4 --layers 2 --peers peers.json --json decode.json
+says 'T 4: window 8 is all tokens again and left out'
+says '5 of 7 peer rows matched no row; the first has batch 9 instead of 2'
 run atoll-bench rl --algorithms reinforce_n --environments 8 --lengths 12,48 --hidden 8 --iterations 2 --repeats 1 \
   --peers peers.json --json rl.json
+says '6 of 7 peer rows matched no row'
 for cache in /sys/devices/system/cpu/cpu0/cache/index*; do
   [ "$(cat "$cache/level" 2>/dev/null)" = 3 ] && echo $(($(sed 's/K$//' "$cache/size") * 1024))
 done >l3
@@ -32,7 +37,7 @@ for r in (causal, window): # what bounds a row, and whether its keys and values 
     assert 0 < r["bandwidth_fraction"] and 0 < r["read_bytes_per_second"] and 0 < r["dram_bytes_per_second"], r
     assert abs(r["speedup"] * r["ms_per_token_tiled"] / r["ms_per_token_padded"] - 1) < 1e-6, r
     assert r["l3_bytes"] == l3 or not r["l3_bytes"] and not l3, (r["l3_bytes"], l3)
-assert [r["peers"] for r in model] == [{"model": 3.5}, {}], model
+assert [r["peers"] for r in model] == [{"model": 3.5}], model
 for r in model:
     assert 0 < r["bandwidth_fraction"] and 0 < r["read_bytes_per_second"] and r["ms_per_token"] > 0, r
 for r in (causal, window):
@@ -59,6 +64,12 @@ P
 expect 71 mpi 2 "$(atoll atoll-bench)" decode --lengths 104 --windows 0 --batches 1 --block 8 --repeats 1 --memory 249000
 expect 64 atoll-bench rl --algorithms reinforce,ppa
 says "'ppa' is none of reinforce, reinforce_n, ppo"
+expect 64 atoll-bench rl --lengths 12 --n 30
+says '--n 30: reinforce_n has no more steps than --lengths 12'
+expect 64 atoll-bench decode --environments 3
+says 'decode does not read --environments, which is for: rl'
+expect 64 atoll-bench speed
+says 'there are: step, io, calibrate, predict, layers, mlp, rl, decode'
 expect 64 atoll-bench decode --lengths 512,x
 says 'is not a list of at most'
 expect 66 atoll-bench decode --peers nowhere.json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole sweep of decoding, attention and a small Llama: `atoll-bench decode` and its peers in turns, and one table.
 
-    python3 decode_sweep.py --bench build/bin/atoll-bench --out sweep --minutes 25
+    python3 decode_sweep.py --bench build/release/bin/atoll-bench --out sweep --minutes 25
 
 sweep.py says how it goes on where it stopped. Pieces of one row follow each other, so that what else a machine does
 meets all of them. Rows go from one text to many, and those that take longer than --seconds are left out and named.

@@ -11,9 +11,9 @@ import numpy as np
 PERIOD = 64  # tokens after which the inputs of decoding repeat
 
 
-def options(description):
-    p = argparse.ArgumentParser(description=description.split("\n")[0])
-    p.add_argument("--threads", type=int, default=2)
+def options(description, threads=1):
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--threads", type=int, default=threads, help="default %(default)s")
     p.add_argument("--repeat", type=int, default=3, help="timed runs of each row; the median is printed")
     p.add_argument("--json", help="write the rows to this file instead of standard output")
     return p

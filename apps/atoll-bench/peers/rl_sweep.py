@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The whole table of reinforcement learning: `atoll-bench rl` and its peers in turns on the near-free environment.
 
-    python3 rl_sweep.py --bench build/bin/atoll-bench --out sweep --minutes 25
+    python3 rl_sweep.py --bench build/release/bin/atoll-bench --out sweep --minutes 25
 
 Each row, an algorithm, a number of environments and a length of episodes, meets Atoll, JAX's scan and the PyTorch loop
 in --turns turns, one process each; the table has the medians over turns of steps per second, and of Atoll's ratio to

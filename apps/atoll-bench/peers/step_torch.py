@@ -19,7 +19,7 @@ from peer import emit, options, peak_rss_bytes
 
 
 def arguments():
-    p = options(__doc__)
+    p = options(__doc__, threads=2)
     p.add_argument("--layers", type=int, default=12)
     p.add_argument("--width", type=int, default=768)
     p.add_argument("--heads", type=int, default=12)

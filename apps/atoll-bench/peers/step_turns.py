@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Training steps of GPT-2: `atoll-bench step` and PyTorch by turns, so that both meet the same load of the machine.
 
-    python3 step_turns.py --bench build/bin/atoll-bench --job inputs/jobs/gpt2-124m.yaml --json turns.json
+    python3 step_turns.py --bench build/release/bin/atoll-bench --job inputs/jobs/gpt2-124m.yaml --json turns.json
 
 Each turn runs Atoll, PyTorch eager and PyTorch compiled in both element types, a process each, of the same shapes,
 threads and work (step_torch.py says which). Rows have the medians over turns of tokens per second and of the peak
@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def arguments():
-    p = options(__doc__)
+    p = options(__doc__, threads=2)
     p.set_defaults(repeat=4)
     p.add_argument("--bench", required=True, help="atoll-bench")
     p.add_argument("--job", required=True, help="job file of GPT-2 124M")

@@ -10,7 +10,7 @@ import peer
 
 
 def options(description, minutes):
-    p = argparse.ArgumentParser(description=description.split("\n")[0])
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--bench", required=True, help="the program atoll-bench")
     p.add_argument("--out", required=True, help="folder of pieces and tables")
     p.add_argument("--repeat", type=int, default=3)
