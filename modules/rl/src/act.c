@@ -233,6 +233,10 @@ static atoll_err finish_episodes(rl_actor *a, int64_t i, int64_t t, int64_t from
     running[0] += r[states];
     running[1] += 1;
     sum->reward += r[states];
+    if (r[states + 1] == 0 && a->env->limit && running[1] >= (float)a->env->limit)
+      return atoll_fail(ATOLL_MISMATCH,
+                        "environment %s: step has not ended environment %lld after its limit of %lld steps",
+                        a->env->name, (long long)(a->first + from + b), (long long)a->env->limit);
     if (r[states + 1] == 0)
       continue;
     sum->episodes++;

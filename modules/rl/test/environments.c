@@ -147,6 +147,9 @@ static void what_they_give_is_checked(void **state) {
                  step_in(PLUGIN_DIR "/librl_env_9.so"));
   assert_refused(ATOLL_MISMATCH, "mine: step changed the action of environment 0 that it was given",
                  step_in(PLUGIN_DIR "/librl_env_10.so"));
+  assert_refused(ATOLL_MISMATCH,
+                 "mine: step has not ended environment 0 after its limit of 2 steps (iteration 0, step 1)",
+                 learn_in(PLUGIN_DIR "/librl_env_11.so"));
 }
 
 int main(int argc, char **argv) {

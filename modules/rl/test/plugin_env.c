@@ -6,7 +6,7 @@
 #ifndef WRONG
 #define WRONG 0
 #endif
-enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART, ENDED, STATE, ACTION };
+enum { RIGHT, VERSION, NUMBER, SHORT, LONG, CODE, END, PART, ENDED, STATE, ACTION, LATE };
 
 static int start(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state) {
   for (int64_t k = 0; k < n * self->state; k++)
@@ -43,7 +43,8 @@ const atoll_rl_env *atoll_rl_env_v1(void) {
                                    .state = 3,
                                    .observation = 2,
                                    .actions = 2,
-                                   .endless = 1,
+                                   .limit = WRONG == LATE ? 2 : 0,
+                                   .endless = WRONG != LATE,
                                    .start = start,
                                    .step = step};
   return &env;

@@ -31,7 +31,7 @@ struct atoll_rl_env {
   int64_t state;       /* numbers of a state S */
   int64_t observation; /* O: the policy sees the first O numbers of a state */
   int64_t actions;     /* A: an action is a number below */
-  int64_t limit;       /* steps after which an episode ends at the latest; 0: it may last for ever */
+  int64_t limit;       /* steps after which step ends an episode at the latest; 0: it may last for ever */
   int endless;         /* no episode ever ends: step says so of none */
   /** First states of environments first .. first+n-1. noise: uniform in (0, 1), [n, S]; state: [n, S]. */
   int (*start)(const atoll_rl_env *self, int64_t first, int64_t n, const float *noise, float *state);
