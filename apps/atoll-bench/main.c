@@ -32,7 +32,7 @@ static const atoll_cli_flag flags[] = {
      "step, calibrate: f32 or bf16; default train.dtype of the job. layers: only this; bf16 is not timed otherwise. "
      "mlp: f32 or bf16; default f32."},
     {"mib", "N", "io: MiB of tensors over all ranks; default 512."},
-    {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9."},
+    {"repeats", "N", "io: repetitions of each variant; default 5. mlp, predict: default 9. rl, decode: default 3."},
     {"chain", "N", "mlp: layers of a chain of 1024 columns; default 2, which is the table of shapes."},
     {"rows", "M", "mlp: of chains; default 256 and 1024."},
     {"shape", "MxKxNxP,...", "mlp: only these shapes; more widths make a longer chain."},
@@ -50,7 +50,7 @@ static const atoll_cli_flag flags[] = {
     {"budget", "GIB", "layers: memory to fit a batch into; default 11."},
     {"count", NULL, "layers: bytes and batches only, no time."},
     {"full", NULL, "layers: all models, and BERT-Large's real steps in both types at both lengths."},
-    {"peers", "FILES", "rl, decode: rows that scripts of peers/ wrote, separated by commas."},
+    {"peers", "FILES", "rl, decode: rows that scripts of apps/atoll-bench/peers wrote, separated by commas."},
     {"lengths", "LIST", "rl, decode: steps, or tokens; default 125, or 512,2048."},
     {"algorithms", "LIST", "rl: of reinforce, reinforce_n and ppo; default all."},
     {"environments", "LIST", "rl: side by side; default 128,512."},
